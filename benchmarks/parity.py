@@ -710,13 +710,13 @@ def tables(shared: Path) -> list[Table]:
 HEAD = " ".join(
     """# Parity
 
-This page compares the figures that the original scripts of benchmarks print with scapo's figures on the same inputs.
-The original scripts were run unmodified on another machine. `python benchmarks/parity.py SHARED` compares their outputs
-with scapo's and writes this page, and the tests check the page.
+This page compares the figures that the original scripts of several benchmarks print with those that scapo computes
+from the same inputs. The original scripts were run unmodified on another machine. `python benchmarks/parity.py
+SHARED` makes this comparison and writes this page, and a test checks that the page is up to date.
 
-**equal** means that the figures agree within the stated tolerance on the stated inputs. **different** is followed by
-the reason for the difference. **not checked** means that no output of the original is available, or that scapo does not
-offer the figure. Synthetic inputs do not show how good a model is.
+**equal** means that the figures agree within the stated tolerance on the stated inputs. **different** means that they
+do not agree; the last column states the reason. **not checked** means that no output of the original is available, or
+that scapo does not offer the figure. The figures for synthetic inputs say nothing about the quality of a model.
 """.replace("\n\n", "\0").split("\n")
 ).replace("\0", "\n\n")
 
@@ -727,7 +727,8 @@ def page(found: Sequence[Table]) -> str:
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [
         f"{HEAD.strip()}\n",
-        f"{number['equal']} figures are equal, {number['different']} different, {number['not checked']} not checked.\n",
+        f"{number['equal']} figures are equal, {number['different']} are different, and {number['not checked']} are not "
+        "checked.\n",
     ]
     for table in found:
         parts += [

@@ -46,64 +46,67 @@ summarizes the results, and [closed vocabulary](closed_vocabulary.md) describes 
 METHOD = """## Method
 
 Before anything was fitted, the images of each set were split into two halves by a hash of the image id
-(`scapo_eval/validation/halves.py`). Definitions were chosen and powers were fitted on the half `fit`. The figures are
-those of the half `report` unless stated otherwise. The statistics are Pearson's r and, if other publications report it,
-Kendall's tau-c. Intervals resample images (1,000 resamples). Differences are paired, with the same captions and
-resamples for both metrics. Greater values are always better: on this page, `hal_rate` means one minus the rate, and a
-caption without claims has no errors.
+(`scapo_eval/validation/halves.py`). The half `fit` was used to choose definitions and to fit exponents. The figures on
+this page are those of the half `report` unless stated otherwise. The statistics are Pearson's r and, for sets for which
+other publications report it, Kendall's tau-c. Intervals are computed by resampling images (1,000 resamples).
+Differences between two metrics are paired, with the same captions and resamples for both. Greater values are always
+better: on this page, `hal_rate` stands for one minus the rate, and a caption without claims counts as free of errors.
 
 The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite
 (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et
 al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et al., [arXiv
-2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is that of CHAIR: COCO's instances, and the
-objects in all five reference captions.
+2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is the same as CHAIR's: COCO's instances and the
+objects named in any of the five reference captions.
 
-Two definitions were changed after the report half of THumB had been inspected with earlier definitions. Both changes
+After the half `report` of THumB had been inspected with earlier definitions, two definitions were changed. Both changes
 were chosen only on the halves `fit`:
 
-- The score without references adds one to the numerator and the denominator of its cover term (chosen on the halves
-  `fit` of THumB and Composite). The figure of this score for THumB is therefore not blind, but its figure for Composite
-  is.
-- `cover_words` and the term *overlap* (version 2 of the scores with references) were redefined, and then computed on
-  the report half once. No definition was changed after this computation.
+- In the score without references, 1 is added to the numerator and the denominator of the cover term. This change was
+  chosen on the halves `fit` of THumB and Composite, so the figure of this score is blind for Composite, but not for
+  THumB.
+- `cover_words` and the term *overlap* were redefined (version 2 of the scores with references). The new definitions
+  were computed once on the half `report`, and no definition was changed afterwards.
 """
 
 THUMB = """## Rated COCO captions (THumB)
 
-Trained people rated {n} machine captions of {images} images from four systems from 1 to 5 for precision and recall.
-The total also includes fluency and brevity. The ground truth is COCO's objects, and the references are the four other
-captions of the image. The last column is r with the total minus that of CIDEr-D.
+Trained raters scored {n} machine captions of {images} images from four systems on scales from 1 to 5 for precision and
+recall. The total rating also includes fluency and brevity. The ground truth consists of COCO's objects, and the
+references are the four other captions of the image. The last column shows by how much r with the total rating exceeds
+that of CIDEr-D.
 """
 
 PLACES = """## Ranking of systems
 
-The table shows the means of all five systems, with their rank. People's captions (`Human`) have by far the best
-ratings. N-gram metrics rank them last or next to last, because people use their own words. COCO's ground truth includes
-these captions, so the `hal_rate` of people's captions is 0.0 by construction. The rank of people's captions by
-`hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. The rank of people's captions by
-`cap_people` with references alone is a finding.
+The table shows the mean score and the rank of each of the five systems. People's captions (`Human`) have by far the
+best ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not
+contain. COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank
+of people's captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
+their rank by `cap_people` with references alone is a finding.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
 
-{n} captions, rated from 1 to 5 for relevance, are compared only with COCO's objects. The published values for all of Composite, which contains other captions, are: tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
+In this set, {n} captions were rated from 1 to 5 for relevance; the metrics compare them only with COCO's objects. For all of Composite, which contains other captions, the published values of tau-c are 37.7 for CIDEr, 40.3 for SPICE, 53.8 for CLIPScore and 64.2 for RefFLEUR.
 """
 
 FACTS = """## True or false facts (FAITHSCORE)
 
-People marked facts in answers from vision-language models as true or false. An object fact ("There is a dog.") counts
-as true if all labels that it claims are present in COCO's ground truth. Facts with counts are omitted. There are few
-images, so the intervals are wide and both halves are shown. Most disagreements concern objects that COCO's annotators
-did not mark.
+People judged facts in answers from vision-language models to be true or false. The metric counts a fact about an object
+("There is a dog.") as true if COCO's ground truth contains all labels that the fact claims. Facts that contain counts
+are omitted. Because there are few images, the intervals are wide, and the table shows both halves. Most disagreements
+concern objects that COCO's annotators did not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)
 
-HaELM has {n} descriptions of 57 words with five references of 10 words, which people called accurate or inaccurate
-(AUC). Short references do not mention most of the claims in a long description, and none of these metrics detects
-if it is accurate. IIW-400 compares descriptions of 100 images by people and by PaLI-5B. In {comprehensive} of the pairs
-whose ratings differ, the longer description was rated as more comprehensive, and in {hallucination}, it was rated as
-containing fewer hallucinations. Almost all ratings favor the same description, so the agreement is uninformative.
+HaELM contains {n} descriptions of 57 words on average, which people judged to be accurate or inaccurate; each has five
+references of 10 words on average. The table shows the area under the ROC curve (AUC). Short references do not mention
+most of the claims in a long description, so none of these metrics detects inaccurate descriptions. IIW-400 compares
+descriptions of 100 images by people with descriptions by PaLI-5B. Among the pairs with different ratings, the longer
+description was rated as more comprehensive in {comprehensive} of the pairs, and as containing fewer hallucinations in
+{hallucination}. Almost all ratings favor the same one of the two descriptions, so agreement with these ratings is
+uninformative.
 """
 
 CHOICES = """## Choices made on the half `fit`
@@ -112,24 +115,24 @@ CHOICES = """## Choices made on the half `fit`
 
 CARD = """## Definition of `cap_people`
 
-The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean over
-its captions. The computation uses no model and no random numbers.
+The score of a caption is a product of terms in [0, 1], each raised to a power. The score of a system is the mean score
+of its captions. The computation uses neither a model nor random numbers.
 
 | Term | Definition | References | References and ground truth | Ground truth |
 | --- | --- | ---: | ---: | ---: |
 {rows}
 
-Covered words are the content words that the caption shares with a reference. Missed words are the other words of the
-references, each weighted by the share of references that contain it. Unnamed words are the caption's words that no
-reference contains. Definitions and powers were chosen on the half `fit` with all five systems, so that people's
-captions rank first and longer captions do not score higher. Without these two conditions, r on the half `fit` would
-be up to 0.02 higher. Rarity is `log(1 + N / (n + 1))` over the images of the given references, so a value depends on
-its references, and the signature contains them. The page on [people](people.md) describes how this definition was
-found.
+Covered words are the content words that the caption shares with at least one reference. Missed words are the other
+words of the references, each weighted by the share of references that contain it. Unnamed words are the caption's words
+that no reference contains. The definitions and exponents were chosen on the half `fit` with all five systems, under two
+conditions: people's captions rank first, and longer captions do not score higher. Without these conditions, r on the
+half `fit` would be up to 0.02 higher. The rarity of a word is `log(1 + N / (n + 1))`, computed over the images of the
+given references. Because the value of a caption depends on these references, the signature contains them. The page on
+[people](people.md) describes how this definition was found.
 
 ### Longer captions do not score higher
 
-Mean `cap_people` (references) of unchanged and changed captions, on the half `report`:
+The table shows the mean `cap_people` with references for unchanged and for changed captions of the half `report`:
 
 """
 
@@ -200,7 +203,7 @@ def thumb(data: Path) -> Iterator[str]:
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
     lead = "; ".join(f"{system} {text}" for system, text in leads(data))
-    yield f"\nThe lead of people's captions in `cap_people` by references alone, in points: {lead}.\n"
+    yield f"\nWith references alone, the `cap_people` of people's captions exceeds that of the other systems by the following number of points: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:
@@ -254,7 +257,10 @@ def long_descriptions(data: Path) -> Iterator[str]:
 def choices(data: Path) -> Iterator[str]:
     """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
-    yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
+    yield (
+        "**Reading.** For both readings, the table shows r between `hal_rate` and people's ratings, and the "
+        "difference `visual` minus `all`. Both halves are used, because nothing is fitted:\n"
+    )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
     for file, name, rating in (
@@ -267,11 +273,12 @@ def choices(data: Path) -> Iterator[str]:
         judged = judged.without_systems(["Human"]) if name == "thumb" else judged
         yield _row([name, rating, *_readings(judged, truth, rating)])
     yield (
-        "\nThe rated captions contain almost no negations, quotations or guesses, so people's judgments do not "
-        "distinguish the readings. On annotated captions from recent models, `visual` is closer to the annotators "
-        "([closed vocabulary](closed_vocabulary.md)), but those are language models. The default therefore remains `all`.\n"
+        "\nThe rated captions contain almost no negations, quotations or guesses, so people's judgments do not show "
+        "which reading is better. On annotated captions from recent models, `visual` agrees better with the "
+        "annotators ([closed vocabulary](closed_vocabulary.md)), but these annotators are language models. The "
+        "default therefore remains `all`.\n"
     )
-    yield "**Vocabulary and weights**, with references as ground truth, on THumB's machine captions:\n"
+    yield "**Vocabulary and weights.** The table shows r on THumB's machine captions, with the references as ground truth:\n"
     yield _head(
         ["Vocabulary", "named_rate, precision", "cover_rate, recall", "cover_weighted, recall", "cap_weighted, total"],
         1,
@@ -290,10 +297,10 @@ def choices(data: Path) -> Iterator[str]:
     shown = [_shown(_of(found, *cell)) for cell in cells]
     yield _row(["words, no list", shown[0], "", f"{shown[1]} (`cover_words`)", f"{shown[2]} (`cap_people`)"])
     yield (
-        "\nA larger vocabulary agrees better, and content words without any list agree best, because verbs, "
-        "attributes and places also matter to people. With references and no ground truth, `open400` "
-        "is therefore the default, and `cap_people` counts words. (`cap_weighted` was computed with "
-        "`--unnamed absent`.)\n"
+        "\nA larger vocabulary agrees better with people, and content words without any list agree best, because "
+        "verbs, attributes and places also matter to people. If there are references but no ground truth, `open400` "
+        "is therefore the default vocabulary, and `cap_people` counts words. The column `cap_weighted` was computed "
+        "with `--unnamed absent`.\n"
     )
 
 

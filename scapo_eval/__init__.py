@@ -1,7 +1,7 @@
-"""Faithful and informative image descriptions: matching, segmentation, rewards and scores.
+"""Evaluation and rewards for faithful and informative image descriptions: matching, segmentation, rewards and scores.
 
-Public names are loaded on first use (PEP 562), so that ``import scapo_eval`` is fast and never imports torch, spaCy,
-NLTK or pandas.
+Public names are imported on first use (PEP 562), so ``import scapo_eval`` is fast and never imports torch, spaCy, NLTK
+or pandas.
 """
 
 from __future__ import annotations

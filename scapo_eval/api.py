@@ -28,18 +28,20 @@ def compare(
     """Compares runs of one benchmark with the first run, with differences, intervals and paired tests.
 
     Args:
-        runs: Values returned by :func:`score`, :func:`chair`... or :func:`load_results`. Runs with the same name are
-            numbered.
-        allow_different: True to compare runs that were scored in different ways (with another ground truth, vocabulary,
+        runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or by
+            :func:`load_results`. If several runs have the same name, a number is appended to their names.
+        allow_different: True to compare runs that were scored with different settings (ground truth, vocabulary,
             parser...).
-        test: Method for p-values; see :func:`scapo_eval.results.stats.paired_differences`.
-        interval: Method for intervals: ``wilson``, or ``percentile`` (the only method in 0.2.0).
-        margin: Largest difference at which two systems count as equal (0.01 is one point). If given, ``p_equivalence``
-            is added.
-        resamples, seed, bootstrap: Settings of all intervals and tests. None selects those of the first run.
+        test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
+        interval: Method for the intervals: ``wilson``, or ``percentile`` (the only method in version 0.2.0).
+        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). A margin
+            adds ``p_equivalence`` to the results.
+        resamples, seed, bootstrap: Settings of all intervals and tests. By default, the settings of the first run are
+            used.
 
     Raises:
-        InputError: If there are no runs, or the runs belong to different benchmarks or were scored in different ways.
+        InputError: If there are no runs, or if the runs belong to different benchmarks or were scored with different
+            settings.
 
     Example:
         >>> import scapo_eval
@@ -68,17 +70,17 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the Python function of a benchmark from this or another package, like ``scapo_eval.NAME``.
+    """Returns the Python function that scores a benchmark from this or another package, like ``scapo_eval.NAME``.
 
     Args:
-        name: Name of the benchmark. ``score`` is the function of ``capscore``.
+        name: Name of the benchmark. The function of the benchmark ``capscore`` is :func:`scapo_eval.score`.
 
     Returns:
-        A function from answers, captions or other inputs of the benchmark to a :class:`~scapo_eval.Run`. Its help text
-        lists the options.
+        A function that accepts answers, captions or other inputs of the benchmark and returns a
+        :class:`~scapo_eval.Run`. The docstring of the function lists its options.
 
     Raises:
-        InputError: If the benchmark is unknown, or only compares files.
+        InputError: If the benchmark is unknown, or has no function because it only compares files.
     """
     made = function_of(benchmark("capscore" if name == "score" else name))
     if made is None:

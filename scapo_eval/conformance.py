@@ -1,12 +1,13 @@
-"""``python -m scapo_eval.conformance FRAMEWORK``: check that the installed version of a training library trains on
-SCAPO.
+"""Test that the installed version of a training library trains on SCAPO's credits (``python -m scapo_eval.conformance
+FRAMEWORK``).
 
-The check compares the credit that an adapter passes to the library's loss, token by token, with an independent
-computation of the reward for the same ids. In this computation, each response is processed alone, and its tokens are
-decoded one after another. For TRL and ms-swift, the check runs a real step with a tiny random model on the CPU. The
-other libraries need a GPU for a step, so only the adapter's part runs between their own classes.
+For each token, the check compares the credit that an adapter passes to the library's loss with an independent
+computation of the reward from the same token ids. The independent computation processes each response alone and decodes
+its tokens one after another. For TRL and ms-swift, the check performs a real training step on the CPU with a tiny
+random model. The other libraries need a GPU for a training step, so the check runs only the adapter, together with
+those classes of the library that surround it.
 
-The exit codes are 0 for equal credits, 1 for a difference, and 2 if the library is missing or incompatible with the
+The exit code is 0 if all credits are equal, 1 if some differ, and 2 if the library is missing or incompatible with the
 adapter.
 """
 
@@ -42,12 +43,12 @@ RESPONSES = (
 
 
 class CheckResult(NamedTuple):
-    """Result of a check.
+    """Result of checking one training library.
 
     Attributes:
         tokens, wrong: Number of compared tokens, and number of tokens with a different credit.
-        loss: Loss of the library, and expected loss, or None if no loss was computed.
-        what: Part of the library that ran.
+        loss: Loss that the library computed, and expected loss, or None if no loss was computed.
+        what: Description of the part of the library that was run.
     """
 
     tokens: int
@@ -69,7 +70,9 @@ class CheckResult(NamedTuple):
 
 
 def tiny_tokenizer() -> Any:
-    """Returns a byte-level tokenizer with words and full stops as tokens, so that random ids are readable captions."""
+    """Returns a byte-level tokenizer whose tokens are words and full stops, so that random ids form readable
+    captions.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -86,7 +89,9 @@ def tiny_tokenizer() -> Any:
 
 
 def write_world(folder: Path) -> dict[str, str]:
-    """Writes a ground truth and a vocabulary, and returns their paths by the names of the adapters' arguments."""
+    """Writes a ground truth and a vocabulary to files, and returns their paths by the names of the adapters'
+    arguments.
+    """
     (folder / "truth.json").write_text(json.dumps({"objects": TRUTH, "labels": LABELS}))
     (folder / "vocabulary.yaml").write_text(json.dumps({"name": "tiny", "labels": VOCABULARY}))
     return {"truth": str(folder / "truth.json"), "vocabulary": str(folder / "vocabulary.yaml")}
@@ -95,13 +100,13 @@ def write_world(folder: Path) -> dict[str, str]:
 def expected_credit(
     reward: SubsentenceReward, tokenizer: Any, image: str, ids: Sequence[int], *, finished: bool
 ) -> np.ndarray[Any, Any]:
-    """Returns the (T,) credit of the tokens in one response, which is processed alone."""
+    """Returns the (T,) credits of the T tokens in one response, which is processed alone."""
     text, offsets = decode_with_offsets(tokenizer, list(ids))
     return reward([image], [text])[0].token_advantages(offsets, finished=finished)
 
 
 def unreadable(tokenizer: Any) -> list[int]:
-    """Returns all ids except the ids of words, the full stop and the end."""
+    """Returns all token ids except those of words, of the full stop and of the end-of-sequence token."""
     words = {tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")}
     return [k for k in range(len(tokenizer)) if k not in {*words, tokenizer.eos_token_id}]
 
@@ -121,7 +126,9 @@ def write_model(folder: Path, tokenizer: Any) -> None:
 
 
 def check_trl(folder: Path) -> CheckResult:
-    """Checks a real step of TRL's GRPOTrainer with a random model, without a KL term so that the loss is known."""
+    """Checks a real training step of TRL's GRPOTrainer with a random model. The step has no KL term, so that the
+    expected loss is known.
+    """
     from transformers import Qwen2ForCausalLM
 
     from .integrations import trl as adapter
@@ -133,7 +140,7 @@ def check_trl(folder: Path) -> CheckResult:
     compared, wrong, losses = 0, 0, list[tuple[float, float]]()
 
     class Recorder(adapter.ScapoTrainer):
-        """Trainer that checks its loss and the inputs of the loss."""
+        """Trainer that checks its loss and the inputs of this loss."""
 
         def _calculate_rewards(self, inputs: Any, *given: Any) -> Any:
             self.images = [row["image_id"] for row in inputs]
@@ -196,7 +203,7 @@ class _Case(NamedTuple):
         return cls(folder, files, tokenizer, images, ids, due)
 
     def padded(self, rows: Sequence[Sequence[float]]) -> Any:
-        """Returns a (B, T) float tensor with zeros after the end of each row."""
+        """Returns a (B, T) float tensor in which each row is padded with zeros."""
         import torch
 
         made = torch.zeros((len(rows), max(map(len, self.ids))))
@@ -205,13 +212,13 @@ class _Case(NamedTuple):
         return made
 
     def outcome(self, found: Sequence[Any], what: str) -> CheckResult:
-        """Returns the result of the check for the credits of all responses, one array per response."""
+        """Returns the result of checking the credits of all responses, given as one array per response."""
         wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
         return CheckResult(sum(map(len, self.due)), wrong, None, what)
 
 
 def check_verl(folder: Path) -> CheckResult:
-    """Checks token rewards after verl's estimator, which is looked up by name."""
+    """Checks the token rewards that verl's estimator returns. The estimator is looked up by its name."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     case = _Case.of(folder)
@@ -223,7 +230,7 @@ def check_verl(folder: Path) -> CheckResult:
 
 
 def check_skyrl(folder: Path) -> CheckResult:
-    """Checks the responses of a generator after ScapoGenerator and the estimator."""
+    """Checks the credits of generated responses after ScapoGenerator and the estimator have processed them."""
     import asyncio
 
     from .integrations.skyrl import ScapoGenerator
@@ -244,7 +251,7 @@ def check_skyrl(folder: Path) -> CheckResult:
 
 
 def check_slime(folder: Path) -> CheckResult:
-    """Checks the credits of the reward function after the advantage function."""
+    """Checks the credits of the reward function after the advantage function has processed them."""
     import torch
 
     from .integrations import slime as adapter
@@ -259,7 +266,7 @@ def check_slime(folder: Path) -> CheckResult:
 
 
 def check_easyr1(folder: Path) -> CheckResult:
-    """Checks a batch after the replacements of the reward manager and the estimator."""
+    """Checks the credits in a batch after the adapter's reward manager and estimator have processed it."""
     from types import SimpleNamespace
 
     import torch
@@ -279,8 +286,8 @@ def check_easyr1(folder: Path) -> CheckResult:
 
 
 def check_ms_swift(folder: Path) -> CheckResult:
-    """Checks a real step of ms-swift's GRPO pipeline with a random model, without a KL term so that the loss is
-    known.
+    """Checks a real training step of ms-swift's GRPO pipeline with a random model. The step has no KL term, so that the
+    expected loss is known.
     """
     case = _Case.of(folder)
     os.environ |= {"SCAPO_TRUTH": case.files["truth"], "SCAPO_VOCABULARY": case.files["vocabulary"]}
@@ -298,7 +305,7 @@ def check_ms_swift(folder: Path) -> CheckResult:
     compared, wrong, losses = 0, 0, list[tuple[float, float]]()
 
     class Recorder(adapter.ScapoGRPOTrainer):
-        """Trainer that checks its loss and the inputs of the loss."""
+        """Trainer that checks its loss and the inputs of this loss."""
 
         def _postprocess_batch(self, samples: Any, batch_encoded_inputs: Any) -> None:
             nonlocal compared, wrong
@@ -347,7 +354,7 @@ CHECKS: dict[str, Callable[[Path], CheckResult]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Checks one library, prints the result, and returns the exit code."""
+    """Checks one training library, prints the result, and returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) != 1 or given[0] not in CHECKS:
         print(f"usage: python -m scapo_eval.conformance {'|'.join(CHECKS)}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Figures for papers, drawn from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
 
-Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), without pyplot's global state.
+Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``) and does not use the global state of
+pyplot.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ __all__ = ["Style", "differences", "faithscore", "frontier", "training"]
 
 
 def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
-    """Draws Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
+    """Draws hallucination rate against cover rate, with curves of equal caption score and 95 % regions.
 
     Args:
-        results: Results of a benchmark with both rates, such as captions.
-        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one run, in order.
-        style: Fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
+        results: Results of a benchmark that has a hallucination rate and a cover rate, such as ``capscore``.
+        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
+            training run, in order.
+        style: Fields of :class:`Style` as keyword arguments: ``width`` (inches, "column", "text"), ``dark``, ``font``,
+            ``style``.
 
     Raises:
-        InputError: If the benchmark does not have both rates, or a field of the style is invalid.
+        InputError: If the benchmark lacks one of the two rates, or a field of the style is invalid.
         MissingExtra: If matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
@@ -39,12 +42,13 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
 
 
 def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
-    """Draws ranked differences from the baseline with their intervals. Filled marks represent significant differences.
+    """Draws the differences from the baseline in order of size, with their intervals. Filled marks represent
+    significant differences.
 
     Args:
         results: Results of at least two systems.
-        metrics: Metrics to draw, with one panel each. None selects the headline metrics.
-        style: Fields of :class:`Style`.
+        metrics: Metrics to draw, with one panel for each, or None for the headline metrics.
+        style: Fields of :class:`Style` as keyword arguments.
 
     Raises:
         InputError: If there are no differences, or a metric is not found.
@@ -55,11 +59,11 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
 
 
 def faithscore(results: Results | Run, **style: Any) -> Figure:
-    """Draws FaithScore against Avg. Facts, with one panel per generation setting.
+    """Draws FaithScore against the mean number of facts, with one panel per generation setting.
 
     Args:
         results: Results of :func:`scapo_eval.faithscore` for one or several systems.
-        style: Fields of :class:`Style`.
+        style: Fields of :class:`Style` as keyword arguments.
 
     Raises:
         InputError: If the results belong to another benchmark.
@@ -75,11 +79,11 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
 
     Args:
         folders: Folders of training runs; see docs/report.md.
-        smooth: Number of steps over which lines are averaged. None selects a 30th of the longest run.
-        style: Fields of :class:`Style`.
+        smooth: Number of steps over which lines are averaged, or None for a 30th of the steps in the longest run.
+        style: Fields of :class:`Style` as keyword arguments.
 
     Raises:
-        InputError: If a folder does not belong to a training run.
+        InputError: If a folder does not contain a training run.
         MissingExtra: If matplotlib is not installed.
     """
     figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-To understand the code, start with ``trainer.py``. This file contains one optimization step, whose phases are in the
-other files.
+To understand the code, start with ``trainer.py``, which contains one optimization step. Each phase of the step is in a
+file of its own.
 """
 
 import os as _os
@@ -20,7 +20,9 @@ def _leave(number: int, frame: object) -> None:
 
 
 def interrupts_are_errors() -> None:
-    """Restores the KeyboardInterrupt of Ctrl-C after imports with another handler."""
+    """Makes Ctrl-C raise KeyboardInterrupt again. While PyTorch is imported, Ctrl-C ends the process without a
+    traceback.
+    """
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 

@@ -1,7 +1,8 @@
-"""Settings of a training run: typed dataclasses that are read from TOML and changed by ``--set section.key=value``.
+"""Settings of a training run, as typed dataclasses that are read from TOML and can be changed with ``--set
+section.key=value``.
 
-Unknown keys, values of a wrong type and invalid choices raise errors that name the key. :func:`to_toml` writes the
-actual settings of a run to the folder of its results, from which the same settings can be read.
+Unknown keys, values of a wrong type and invalid choices raise errors that name the key. :func:`to_toml` converts all
+settings of a run to TOML, which is written to the folder of the run and can be read again.
 """
 
 from __future__ import annotations
@@ -66,24 +67,26 @@ class Run:
     Attributes:
         output: Folder of the training run.
         seed: Seed of sampling and of the prompt order, which are the only random parts of the loop.
-        steps: Number of optimization steps. With 0, the number follows from ``data.epochs`` passes over the prompts.
+        steps: Number of optimization steps. With 0, training makes ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
             of the weights and moments.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
-        samples_every: Number of steps between samples in ``samples.jsonl`` and extreme rollouts.
-        samples: Number of responses that are written each time, from the evaluation or from the step.
-        trackers: Additional destinations for metrics: ``tensorboard``, ``wandb``, ``trackio``.
+        samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
+            rollouts to ``extremes.jsonl``.
+        samples: Number of responses that are written each time. The responses are taken from the evaluation or from the
+            training step.
+        trackers: Names of additional destinations for metrics, ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
-        keep_best: Held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last
-            checkpoint. Empty to disable.
-        stop_on: Names of the alarms that end training after a checkpoint, without an export
-            (:mod:`scapo_train.monitoring.alarms`).
-        patience: Number of evaluations without a better ``keep_best`` value after which training ends. With 0, training
-            does not end early.
-        max_hours: Hours after which training saves its state and exits with code 75, for jobs with a time limit. With
-            0, there is no limit.
+        keep_best: Name of a held-out metric, or an empty string. The checkpoint with the best value of this metric is
+            kept in ``best/`` and exported instead of the last checkpoint.
+        stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
+            and ends without an export (:mod:`scapo_train.monitoring.alarms`).
+        patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
+            With 0, training does not end early.
+        max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
+            limit. With 0, the duration of training is not limited.
     """
 
     output: str = "runs/scapo"
@@ -108,23 +111,24 @@ class Model:
     """Policy model.
 
     Attributes:
-        path: Folder (or name on a hub) of a model with a vision tower.
-        revision: Branch, tag or commit of a model on a hub.
-        dtype: Number format of the computation. Trained weights have at least float32, because bfloat16 weights would
-            lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons of computations
-            that differ only in rounding.
+        path: Folder, or name on a hub, of a model with a vision tower.
+        revision: Branch, tag or commit, for a model on a hub.
+        dtype: Number format of the computation. Trained weights are stored in float32 or wider, because bfloat16
+            weights would lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons
+            of computations that differ only in rounding.
         attention: Kernel of attention for families on the general path. At the start, log-probabilities are compared
             with those of ``sdpa``. Families with shared prompts have their own attention.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
-        reference: Location of the frozen weights for the KL term. ``device`` keeps a second copy in ``dtype``, sharded
-            like the policy. ``cpu`` keeps pinned host memory that is copied to the device for use.
+        reference: Location of the reference model's frozen weights. With ``device``, the weights are kept on the device
+            in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
+            and copied to the device when they are used.
         shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
             of a machine; gradients are averaged across machines. This setting needs more memory and less network.
-        min_pixels: Minimum number of pixels after resizing, for processors with this setting. With 0, the default of
-            the processor applies.
-        max_pixels: Maximum number of pixels after resizing, for processors with this setting. With 0, the default of
-            the processor applies.
+        min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
+            of the processor applies.
+        max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
+            of the processor applies.
     """
 
     path: str = ""
@@ -140,17 +144,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters in place of full training (:mod:`scapo_train.families.lora`).
+    """Settings of low-rank adapters, which are trained instead of the full weights (:mod:`scapo_train.families.lora`).
 
-    The weights of the model are frozen in ``model.dtype``. The reference is the model without adapters, so
-    ``model.reference`` has no effect.
+    With adapters, the weights of the model are frozen in ``model.dtype``. The reference is the model without its
+    adapters, so ``model.reference`` has no effect.
 
     Attributes:
-        rank: Width of the adapters. With 0, there are no adapters, and all weights of the language model are trained.
-        alpha: Scaling of the adapters: their output is multiplied by ``alpha / rank``.
-        dropout: Share of an adapter's inputs that are set to 0 in updates.
-        targets: Names of the linear layers with an adapter, such as ``q_proj``. Empty for all linear layers of the
-            language model.
+        rank: Rank of the adapters' matrices. With 0, there are no adapters, and all weights of the language model are
+            trained.
+        alpha: Scale of the adapters. The output of an adapter is multiplied by ``alpha / rank``.
+        dropout: Share of an adapter's inputs that are set to 0 during updates.
+        targets: Names of the linear layers that receive an adapter, such as ``q_proj``. If no names are given, all
+            linear layers of the language model receive an adapter.
     """
 
     rank: int = 0
@@ -164,23 +169,24 @@ class Data:
     """Settings of the prompts and the ground truth.
 
     Attributes:
-        train: JSON Lines file of ``{"image", "image_id", "prompt"}``. The keys ``images`` and ``messages`` are
-            alternatives for several images and for chats.
-        images: Folder against which relative image names are resolved. Empty for the folder of the prompts file.
+        train: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. For several images and
+            for chats, the keys ``images`` and ``messages`` are used instead.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the prompts
+            file.
         oracle: Ground truth file in any format that ``scapo-eval`` reads.
-        vocabulary: Name of a shipped vocabulary, or a file.
-        any_fingerprint: True to accept a matrix that was made for another vocabulary.
+        vocabulary: Name of a shipped vocabulary, or path of a vocabulary file.
+        any_fingerprint: True to accept a ground truth matrix that was made for another vocabulary.
         epochs: Number of passes over the prompts.
         prompts_per_step: Number of prompts per step, over all ranks.
-        evaluation: File of held-out prompts. Empty for no evaluation.
-        evaluation_oracle: Ground truth file of the held-out images. Empty for ``oracle``.
+        evaluation: Path of the file with held-out prompts, or an empty string for training without evaluation.
+        evaluation_oracle: Path of the ground truth file for the held-out images, or an empty string to use ``oracle``.
         evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
         evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
             greedy.
-        max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is a share
-            of the prompts.
+        max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
+            interpreted as a share of the prompts.
         workers: Number of pictures that are read and resized at the same time, per process.
-        on_unknown_image: Treatment of prompts whose image is not in the ground truth: ``error`` or ``skip``.
+        on_unknown_image: Treatment of prompts whose image is not in the ground truth, ``error`` or ``skip``.
     """
 
     train: str = ""
@@ -204,21 +210,22 @@ class Rollout:
     """Settings for the sampling of responses.
 
     Attributes:
-        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, with weights synchronized in each step).
+        engine: Engine that samples the responses. With ``transformers``, the policy itself samples. With ``vllm``, vLLM
+            samples on the GPUs that train, and receives the policy's weights in each step.
         group: Number of responses per prompt.
         max_new_tokens: Maximum number of tokens in a response.
-        temperature: Sampling temperature. The log-probabilities of the update use the same temperature.
+        temperature: Sampling temperature. The log-probabilities in the update are computed with the same temperature.
         prompts_per_batch: Number of prompts that the transformers engine processes at the same time, per rank.
-        gpu_memory: Share of the GPU's memory for vLLM.
+        gpu_memory: Share of the GPU's memory that vLLM may use.
         tensor_parallel: Number of ranks that share one vLLM model.
-        check_sync: True to compare vLLM's pixels and log-probabilities with the trainer's, before and after the first
-            weight synchronization. Training stops if they differ by more than rounding.
+        check_sync: True to compare vLLM's pixels and log-probabilities with those of the trainer, before and after the
+            first weight synchronization. Training stops if the differences exceed rounding errors.
         sleep: True if vLLM releases the GPU's memory during the update of the policy. On a CPU, the value must be
             False.
-        sleep_level: Level 2 discards vLLM's weights, which the policy also has. Level 1 keeps vLLM's weights in host
-            memory.
-        mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities that raises an
-            alarm.
+        sleep_level: Sleep level of vLLM during the update. Level 2 discards vLLM's weights, which are later copied from
+            the policy. Level 1 keeps vLLM's weights in host memory.
+        mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities above which an alarm
+            is raised.
     """
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -239,41 +246,45 @@ class Credit:
     """Settings of rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-        scheme: ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``, ``dr_grpo``, or a custom function
-            ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: Reward of the response-level schemes, which is required for them: ``hal`` (``1 - hal_rate``) or ``cap``
-            (``cap_score``).
-        beta: Weight of ``cover_rate`` in the F-beta score that is the reward with ``reward = "cap"``. With 1, the
-            reward is ``cap_score``.
-        form: ``paper`` for baselines with SCAPO's normalizer, clip and KL term, ``original`` for their published
-            settings.
-        ablation: ``additive``, ``full_repeat`` or ``no_reg``. Empty for none.
-        robust: True to start from :meth:`scapo_eval.RewardConfig.robust`, which resists known tricks. Non-default
-            settings in this section take precedence.
+        scheme: Name of the scheme, which is ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``,
+            ``dr_grpo``, or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
+        reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``).
+            Response-level schemes require this setting.
+        beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses.
+            With 1, the score is ``cap_score``.
+        form: Settings of the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and KL term. With
+            ``original``, baselines use their published settings.
+        ablation: Name of an ablation of SCAPO (``additive``, ``full_repeat`` or ``no_reg``), or an empty string for no
+            ablation.
+        robust: True to use the settings of :meth:`scapo_eval.RewardConfig.robust`, which resist known methods of gaming
+            the reward. Non-default settings in this section take precedence.
         r_g: Reward of a piece with a new correct object.
-        r_rep: Reward of a piece that only repeats. A negative value is a penalty.
+        r_rep: Reward of a piece that only repeats objects from earlier pieces. A negative value is a penalty.
         r_h: Penalty of a hallucinated object.
         r_reg: Penalty of a piece without an object.
-        lam_g: Growth of the reward with the number of new correct objects in a piece.
-        lam_h: Growth of the penalty with the number of hallucinated objects in a piece.
+        lam_g: Rate at which the reward grows with the number of new correct objects in a piece.
+        lam_h: Rate at which the penalty grows with the number of hallucinated objects in a piece.
         rule: Rule for the division of responses into pieces.
-        claims: Mentions that count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
-        kinds: Kinds of claims that count: ``presence`` (the paper), and with ``scenes`` also ``count``, ``attribute``,
-            ``relation`` and ``text``. In the log, ``hal_rate``, ``cover_rate`` and ``cap_score`` refer only to
-            presence.
-        scenes: Files with the content of training and held-out images beyond presence (docs/claims.md). The first file
-            that contains an image applies.
+        claims: Mentions that count, ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
+        kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
+            ``attribute``, ``relation`` and ``text`` are also possible. In the log, ``hal_rate``, ``cover_rate`` and
+            ``cap_score`` refer only to presence.
+        scenes: Paths of files that describe the training and held-out images beyond presence (docs/claims.md). If
+            several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
-        reference_floor: Minimum probability of tokens outside of object names under the reference. A piece with a less
-            probable token costs at least ``r_h``. With 0 (the paper), there is no such penalty. Requires ``loss.kl``.
-        stop: With ``group``, the first token of each piece and the end get the advantage of continuing over ending,
-            estimated from the group (:mod:`scapo_eval.rewarding.stopping`). If empty (as in the paper), there is no
-            such credit.
+        reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
+            penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, improbable
+            tokens have no penalty. A value above 0 requires ``loss.kl``.
+        stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
+            end-of-sequence token get the advantage of continuing over ending, estimated from the group
+            (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, the decisions to continue or to end get
+            no separate credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
-        resample: Maximum number of times that ``dapo`` in its original form resamples groups without variance.
-        overlong: Number of tokens before ``max_new_tokens`` over which ``dapo`` in its original form lowers the reward
-            by up to 1.
+        resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
+            equal.
+        overlong: Length of the interval, in tokens before ``max_new_tokens``, over which ``dapo`` in its original form
+            reduces the reward of a response by 0 to 1.
     """
 
     scheme: str = "scapo"
@@ -306,7 +317,7 @@ class Credit:
         return self.scheme in ("grpo", "dapo", "dr_grpo")
 
     def reward_config(self) -> RewardConfig:
-        """Returns the settings of the reward."""
+        """Returns the settings of the reward as a :class:`scapo_eval.RewardConfig`."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "beta")
@@ -325,18 +336,21 @@ class Loss:
     """Settings of the clipped surrogate and the KL term.
 
     Attributes:
-        clip_low: The ratio is clipped below ``1 - clip_low``.
-        clip_high: The ratio is clipped above ``1 + clip_high``.
+        clip_low: Lower clip range. Probability ratios below ``1 - clip_low`` are clipped.
+        clip_high: Upper clip range. Probability ratios above ``1 + clip_high`` are clipped.
         kl: Weight of the KL term. With 0, neither the term nor the reference model is used.
         kl_estimator: Estimator of KL(policy || reference) per token.
-        normaliser: ``tokens``: all response tokens of the global batch. ``sequences``: the mean over responses of their
-            token means. ``constant``: responses x ``rollout.max_new_tokens``.
-        mean_per_micro_batch: True to divide by the tokens of each micro-batch and to average over micro-batches (verl's
-            legacy actor). For comparisons only, because the gradient then depends on the division into micro-batches.
-        kl_alarm: Mean KL per token that raises an alarm.
+        normaliser: Divisor of the loss. With ``tokens``, the sum over tokens is divided by the number of response
+            tokens in the global batch. With ``sequences``, the loss is averaged first over the tokens of each response
+            and then over responses. With ``constant``, the sum over tokens is divided by the number of responses times
+            ``rollout.max_new_tokens``.
+        mean_per_micro_batch: True to divide by the number of tokens in each micro-batch and to average over
+            micro-batches, as in verl's legacy actor. A value of True is for comparisons only, because the gradient then
+            depends on the division into micro-batches.
+        kl_alarm: Mean KL estimate per token above which an alarm is raised.
         engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
-            token. The surrogate of the token is multiplied by this ratio (a usual maximum is 2). With 0, there is no
-            correction.
+            token. The surrogate of each token is multiplied by the token's ratio, truncated at the maximum importance
+            ratio (usually 2). With 0, the surrogate is not corrected.
     """
 
     clip_low: float = 0.2
@@ -351,14 +365,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`). These settings have no effect on
-    training with rollouts.
+    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`), which have no effect on training
+    with rollouts.
 
     Attributes:
-        loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
-        beta: Strength of the implicit KL term.
-        symmetric: Weight of SymMPO's symmetric pairs.
-        consistency: Weight of the consistency of the symmetric pairs' margins.
+        loss: Name of the loss, ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
+        beta: Weight of the implicit KL term in the loss.
+        symmetric: Weight of the symmetric pairs in SymMPO's loss.
+        consistency: Weight of the squared difference between the margins of the symmetric pairs in SymMPO's loss.
     """
 
     loss: Literal["dpo", "mdpo", "symmpo"] = "dpo"
@@ -372,19 +386,20 @@ class Optim:
     """Settings of the optimizer and of the division of batches.
 
     Attributes:
-        optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments need a quarter of the memory.
+        optimizer: Name of the optimizer, ``adamw`` or ``adamw8bit`` (from torchao). The moments of ``adamw8bit`` need a
+            quarter of the memory that those of ``adamw`` need.
         lr: Peak learning rate.
-        beta1: Decay of the mean of gradients.
-        beta2: Decay of the mean of squared gradients.
+        beta1: Decay rate of the running mean of gradients.
+        beta2: Decay rate of the running mean of squared gradients.
         eps: Constant that is added to the denominator of the update.
-        weight_decay: Decoupled weight decay of matrices.
-        warmup: Number of steps over which the learning rate increases from 0.
-        schedule: Course of the learning rate after the warm-up.
+        weight_decay: Decoupled weight decay, which applies to matrices only.
+        warmup: Number of steps over which the learning rate increases from 0 to ``lr``.
+        schedule: Name of the learning-rate schedule after the warm-up.
         clip: Maximum gradient norm. With 0, gradients are not clipped.
-        mini_batches: Number of updates per batch and inner epoch, each with a part of the prompts.
-        inner_epochs: Number of passes over a batch.
-        micro_batch_tokens: Maximum number of tokens in a forward and backward pass per rank. Larger groups are divided
-            into several rows. The gradient does not depend on this value.
+        mini_batches: Number of updates per batch and inner epoch. Each update uses a part of the prompts.
+        inner_epochs: Number of passes over each batch of rollouts.
+        micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
+            are divided into several rows. The gradient does not depend on the token limit.
         offload: True to keep trained weights, gradients and moments in host memory and to update them there. The GPU
             receives the weights of a layer only for its use.
     """
@@ -406,12 +421,14 @@ class Optim:
 
 @dataclass(frozen=True)
 class Alarms:
-    """Thresholds of a step's metrics for alarms, in addition to ``loss.kl_alarm`` and ``rollout.mismatch_alarm``.
+    """Thresholds at which metrics of a training step raise an alarm, in addition to ``loss.kl_alarm`` and
+    ``rollout.mismatch_alarm``.
 
     Attributes:
         repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
         without_claim_share: Share of responses that name no object.
-        length_factor: Factor between the mean lengths of the first and the current step, in either direction.
+        length_factor: Maximum factor by which the mean length of responses may be above or below that of the first
+            step.
         cover_share: Ratio of ``cover_rate`` to its value in the first step, below which coverage is regarded as
             collapsed.
         truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.
@@ -428,7 +445,7 @@ class Alarms:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a training run, by section."""
+    """All settings of a training run, with one attribute per section."""
 
     run: Run = field(default_factory=Run)
     model: Model = field(default_factory=Model)
@@ -443,8 +460,8 @@ class Config:
 
     @property
     def updates_per_batch(self) -> int:
-        """Number of optimizer steps per batch of rollouts. With 1, all ratios are 1, and no pass for old
-        log-probabilities is needed.
+        """Number of optimizer steps per batch of rollouts. With 1, all probability ratios are 1, and no forward pass
+        for the old log-probabilities is needed.
         """
         return self.optim.mini_batches * self.optim.inner_epochs
 
@@ -453,12 +470,13 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a configuration.
 
     Args:
-        source: TOML file, or the name of a shipped file (``qwen2_5_vl_7b``, with or without its folder and suffix).
-        overrides: Settings ``section.key=value``, with the value in TOML or as a bare word.
+        source: Path of a TOML file, or name of a shipped configuration (such as ``qwen2_5_vl_7b``, with or without its
+            folder and suffix).
+        overrides: Settings in the form ``section.key=value``, with the value in TOML or as a bare word.
 
     Raises:
         InputError: If the configuration has a fault. The error names the file and the key.
-        InputErrors: If there are several faults.
+        InputErrors: If the configuration has several faults.
     """
     path = Path(source)
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
@@ -506,7 +524,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
 def _against_published(
     config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
 ) -> list[InputError]:
-    """Returns faults for loss settings that contradict the published form of the scheme."""
+    """Returns an error for each loss setting that contradicts the published form of the scheme."""
     scheme = config.credit.scheme
     if not published:
         return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
@@ -530,7 +548,7 @@ def parse_toml(data: bytes, source: str | None = None) -> dict[str, Any]:
     """Parses a TOML file.
 
     Raises:
-        InputError: If the TOML is invalid, or Python cannot read it because of deep nesting or long numbers.
+        InputError: If the TOML is invalid, or if its nesting is too deep or its numbers are too long for Python.
     """
     try:
         return tomllib.loads(data.decode("utf-8"))
@@ -628,7 +646,7 @@ _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
 def _contradictions(config: Config, source: str | None) -> list[InputError]:
-    """Returns faults for contradictions between individually valid values."""
+    """Returns an error for each contradiction between values that are valid individually."""
     reasons: list[str] = []
     for section, keys in _POSITIVE.items():
         for key in keys:
@@ -708,15 +726,15 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
 
 
 def required(config: Config, source: str | None = None, names: Sequence[str] = REQUIRED) -> None:
-    """Checks the settings that only the user can specify.
+    """Checks that settings without a default value are specified.
 
     Args:
         config: Settings of the training run.
-        source: Source of the settings, for messages.
+        source: Name of the file with the settings, for messages.
         names: Names of the required settings.
 
     Raises:
-        InputErrors: If some of them are empty.
+        InputErrors: If required settings are empty.
     """
     missing = [
         InputError(f"{name} is not set: --set {name}=...", path=source)

@@ -1,8 +1,9 @@
-"""Credit assignment: advantages and weights per token, for every scheme.
+"""Credit assignment, which computes the advantage and the weight of every token for each scheme.
 
-Rewards come from ``scapo_eval``. In piece-level schemes, the tokens of a piece get the reward of the piece. In
-response-level schemes, each response is compared with its group, and all its tokens get the result. A custom scheme is
-a function of :class:`Sampled`, given in the configuration as ``file.py:function``.
+``scapo_eval`` computes the rewards. In piece-level schemes, the tokens of a piece get the reward of the piece. In
+response-level schemes, the reward of each response is compared with those of its group, and all tokens of the response
+get the resulting advantage. A custom scheme is a function that receives a :class:`Sampled` and is specified in the
+configuration as ``file.py:function``.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 
 
 def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Returns the rewards minus the means of their groups (``dr_grpo``)."""
+    """Returns the rewards minus the means of their groups, as in ``dr_grpo``."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
 
 def standardized(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Returns (reward - mean) / (std + 1e-6) within each group (GRPO, DAPO)."""
+    """Returns ``(reward - mean) / (std + 1e-6)`` within each group, as in GRPO and DAPO."""
     groups = rewards.reshape(-1, group)
     spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
@@ -55,26 +56,27 @@ Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
 
 
 def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
-    """Raises an error, in place of log-probabilities, because there is no model."""
+    """Raises an error, because no model is available to compute log-probabilities."""
     raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Input of a custom credit scheme: complete groups of responses with the rewards of their pieces.
+    """Input of a custom credit scheme, which consists of complete groups of responses with the rewards of their pieces.
 
     Attributes:
         image_ids: Image ids of the n responses.
         texts: Texts of the n responses.
-        offsets: (T_i, 2) character spans of the tokens, for each response.
-        finished: (n,) True for responses that were not truncated.
-        columns: Pieces with their spans, counts and rewards (Eq. 1 with the configured coefficients).
+        offsets: (T_i, 2) character spans of the tokens of each response.
+        finished: (n,) mask that is True for responses that were not truncated.
+        columns: Pieces with their spans, counts and rewards, which are computed by Eq. 1 with the configured
+            coefficients.
         group: Number of responses per prompt. The responses to a prompt are adjacent.
-        reward: Reward that computed the columns, with its vocabulary and ground truth.
-        logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, by the policy
-            that drew them or by the reference. The reference requires ``loss.kl`` > 0, otherwise the call raises
-            InputError. A call for the policy may need a forward pass with all ranks, so a scheme must make it in every
-            step or never.
+        reward: Reward that computed ``columns``, with its vocabulary and ground truth.
+        logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under the
+            policy that sampled the tokens or under the reference. For the reference, ``loss.kl`` must be above 0,
+            otherwise the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
+            scheme must either call the function in every step or never.
     """
 
     image_ids: Sequence[str]
@@ -88,8 +90,8 @@ class Sampled:
 
     @property
     def pieces(self) -> list[NDArray[np.int64]]:
-        """(T_i,) piece index of each token, for each response. The end of sequence has the index after the last
-        piece.
+        """(T_i,) index of the piece of each token, for each response. The end-of-sequence token has the index that
+        follows that of the last piece.
         """
         numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
         told = self.paid(numbers + 1.0)  # the credit of a token is now its piece index plus 1
@@ -101,11 +103,15 @@ class Sampled:
         return per_response
 
     def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-        """Returns the (T_i,) advantages of each response's tokens for the given (parts,) rewards of pieces."""
+        """Returns the (T_i,) advantages of each response's tokens that result from the given (parts,) rewards of
+        pieces.
+        """
         return replace(self.columns, reward=rewards).token_advantages(self.offsets, finished=self.finished)
 
     def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the (parts,) sums over each piece's tokens of the given values, which are (T_i,) per response."""
+        """Returns the (parts,) sums of the given values over the tokens of each piece. The values are (T_i,) arrays,
+        one per response.
+        """
         indptr, sums = self.columns.indptr, np.zeros(len(self.columns.reward))
         for k, (token_values, token_pieces) in enumerate(zip(values, self.pieces, strict=True)):
             first, pieces = int(indptr[k]), int(indptr[k + 1] - indptr[k])
@@ -127,8 +133,9 @@ class CreditedBatch:
     Attributes:
         advantages: (T_i,) float32 advantages of each response's tokens.
         columns: Rewards of the pieces.
-        rewards: (n,) reward of each response: the sum over its pieces, or its response-level reward.
-        has_variance: (groups,) True for groups with different rewards.
+        rewards: (n,) reward of each response, which is the sum over its pieces or, in response-level schemes, its
+            response-level reward.
+        has_variance: (groups,) mask that is True for groups whose rewards are not all equal.
     """
 
     advantages: list[NDArray[np.float32]]
@@ -147,11 +154,11 @@ def credit(
     max_new_tokens: int,
     logprobs: Logprobs = no_logprobs,
 ) -> CreditedBatch:
-    """Computes rewards and advantages of complete groups.
+    """Computes the rewards and the advantages of complete groups of responses.
 
     Args:
         settings: Settings of the scheme.
-        reward: Reward made from ``settings.reward_config()``.
+        reward: Reward that was created from ``settings.reward_config()``.
         tokenizer: Tokenizer of the policy.
         image_ids: Image ids of the n responses.
         responses: The n responses, group by group.
@@ -199,8 +206,9 @@ def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
     reference.
 
     A piece is improbable if it contains a token, outside of object names, with a probability below ``floor`` under the
-    reference. With the rewards of the paper, such a piece is the cheapest continuation if no object name is profitable,
-    because it claims nothing and costs only ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
+    reference. With the rewards of the paper, an improbable piece is the continuation with the smallest penalty if no
+    object name has a positive expected reward, because the piece claims nothing and its penalty is only ``r_reg``. The
+    penalty of improbable pieces is not part of the paper; see docs/laboratory.md.
     """
     mentions = sampled.reward.matcher.find_batch(sampled.texts)
     strange = []
@@ -217,7 +225,7 @@ def with_stop(
 ) -> list[NDArray[np.float32]]:
     """Replaces the advantages at piece boundaries by the credit of the decision to continue or to end.
 
-    The token of a boundary is the first token of the next piece, or the end of sequence
+    The credit at a boundary is assigned to the first token of the next piece, or to the end-of-sequence token
     (:mod:`scapo_eval.rewarding.stopping`). All other tokens keep their advantages. With ``truncated="mask"``, the last
     piece of a truncated response has no reward, and the advantage at its boundary is 0.
     """
@@ -261,7 +269,9 @@ def scheme_of(name: str) -> CustomScheme:
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """Returns the advantages from a custom scheme. Raises InputError if the advantages do not match the tokens."""
+    """Converts the advantages from a custom scheme to float32. Raises InputError unless there is one finite number per
+    token.
+    """
     advantages = [np.asarray(values, dtype=np.float32) for values in given]
     shapes, wanted = [values.shape for values in advantages], [(len(tokens),) for tokens in ids]
     if shapes != wanted or not all(np.isfinite(values).all() for values in advantages):
@@ -273,7 +283,7 @@ def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> l
 def token_weights(
     loss: Loss, lengths: NDArray[np.int64], tokens: float, responses: float, longest: int
 ) -> NDArray[np.float64]:
-    """Returns the (n,) weight of a token of each response in the loss of an update.
+    """Returns, for each of n responses, the weight that its tokens have in the loss of an update.
 
     Args:
         loss: Settings with the normalizer.
@@ -290,8 +300,8 @@ def token_weights(
 
 
 def resamples(config: Config) -> int:
-    """Returns the maximum number of times to resample groups without variance, which is 0 except for ``dapo`` as
-    published.
+    """Returns the maximum number of times that groups with equal rewards are resampled, which is 0 except for ``dapo``
+    in its original form.
     """
     credit = config.credit
     return credit.resample if credit.scheme == "dapo" and credit.form == "original" else 0

@@ -1,4 +1,5 @@
-"""Prompts and responses: the choice of prompts for each step, and the preparation of pictures and texts for the model.
+"""Prompts and responses, with the selection of prompts for each step and the preparation of pictures and texts for the
+model.
 
 The order of prompts depends only on the seed and the step. A resumed run, or a run with another number of ranks,
 therefore processes the same prompts in the same steps.
@@ -47,7 +48,7 @@ class PromptRecord:
 
     @property
     def path(self) -> str:
-        """Name in messages: the first picture or, without pictures, the image id."""
+        """Name of the prompt in messages, which is the first picture or, without pictures, the image id."""
         return self.pictures[0] if self.pictures else f"image {self.image_id}"
 
     @staticmethod
@@ -80,7 +81,7 @@ class Response:
 
     Attributes:
         ids: Token ids, including the end of sequence.
-        finished: True if the response ended by itself, False if it reached the length limit.
+        finished: True if the response ended with an end-of-sequence token, False if it reached the length limit.
         logprobs: Log-probabilities of the tokens at sampling time, or None if the policy itself sampled them.
     """
 
@@ -92,15 +93,16 @@ class Response:
 def read_prompts(
     path: str | Path, images: str = "", oracle: PresenceOracle | None = None, *, skip_unknown: bool = False
 ) -> list[PromptRecord]:
-    """Reads training prompts.
+    """Reads the prompts in a prompts file.
 
     Args:
-        path: JSON Lines file of ``{"image", "image_id", "prompt"}``. A line may contain ``images`` (a list, possibly
-            empty) in place of ``image``, and ``messages`` (a chat) in place of ``prompt``. If there is exactly one
-            image and its name contains the id, ``image_id`` is optional.
-        images: Folder of relative image names. Empty for the folder of the prompts file.
+        path: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. A line may contain
+            ``images`` (a list, possibly empty) in place of ``image``, and ``messages`` (a chat) instead of ``prompt``.
+            If there is exactly one image and its name contains the id, ``image_id`` is optional.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the prompts
+            file.
         oracle: Ground truth that must contain all images.
-        skip_unknown: True to omit prompts without ground truth for their image, with a warning.
+        skip_unknown: True to omit prompts whose image is not in the ground truth, with a warning.
 
     Raises:
         InputErrors: If lines are invalid, or ids are not in the ground truth. The error lists each fault with its line.
@@ -130,11 +132,11 @@ def read_prompts(
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """One line of a file of pairs: a prompt with a preferred and a rejected response.
+    """One line of a file of pairs, which contains a prompt with a preferred and a rejected response.
 
     Attributes:
-        line: Line number.
-        source: The prompt.
+        line: Number of the line in the file.
+        source: Prompt of the pair.
         chosen: Preferred response.
         rejected: Rejected response.
     """
@@ -149,8 +151,9 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
     """Reads preference pairs in TRL's format, which ``scapo-eval pairs --format trl`` writes.
 
     Args:
-        path: JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
-        images: Folder of relative image names. Empty for the folder of the file.
+        path: Path of a JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
+        images: Folder against which relative image names are resolved, or an empty string for the folder of the pairs
+            file.
 
     Raises:
         InputErrors: If lines are invalid. The error lists each fault with its line.
@@ -175,7 +178,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
 
 
 def _answer(record: Any, key: str) -> str:
-    """Returns the text of the only turn in a line's answer."""
+    """Returns the text of the only turn in the preferred or rejected response of a line."""
     turns = record.get(key) if isinstance(record, dict) else None
     if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict):
         content = turns[0].get("content")
@@ -186,7 +189,9 @@ def _answer(record: Any, key: str) -> str:
 
 
 def _as_prompt(record: Any) -> dict[str, Any]:
-    """Converts the prompt of a pair to a record of a prompts file. The image id is used only as a name in samples."""
+    """Converts the prompt of a pair to a record of a prompts file. The image id of a pair is only used as a name for
+    the samples that are written.
+    """
     if not isinstance(record.get("prompt"), list):
         raise InputError("'prompt' must be a list of turns: write pairs by scapo-eval pairs --format trl")
     images, metadata = record.get("images"), record.get("metadata")
@@ -218,7 +223,7 @@ def _string(record: Any, key: str) -> str:
 
 
 def _source(record: Any, root: Path) -> PromptRecord:
-    """Parses a line of a prompts file, with image names relative to a folder."""
+    """Converts a parsed line of a prompts file to a prompt. Relative image names are resolved against a folder."""
     images = _images(record)
     pictures = tuple(str(root / image) for image in images)
     if "messages" in record:
@@ -233,7 +238,7 @@ def _source(record: Any, root: Path) -> PromptRecord:
 
 
 def _images(record: Any) -> list[str]:
-    """Returns the image names in a line."""
+    """Returns the image names in a line of a prompts file."""
     if not isinstance(record, dict) or "images" not in record:
         return [_string(record, "image")]
     names = record["images"]
@@ -250,7 +255,9 @@ def _text(text: str, where: str) -> str:
 
 
 def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
-    """Returns the chat of a line in normal form: lists of parts, with one placeholder per picture."""
+    """Returns the chat of a line in a normalized form, in which the content of each message is a list of parts with one
+    placeholder per picture.
+    """
     messages = record["messages"]
     if "prompt" in record or not isinstance(messages, list) or not messages:
         raise InputError("'messages' must be a list of turns, in place of 'prompt'")
@@ -286,17 +293,18 @@ def _part(part: Any, where: str) -> dict[str, str]:
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
-    """Returns the indices of a step's prompts. Each epoch is a new permutation, and an incomplete last step is omitted.
+    """Returns the indices of a step's prompts. In each epoch, the prompts are permuted anew, and prompts that do not
+    fill a last step are omitted.
 
     Args:
         step: Number of the step, starting at 0.
         size: Number of prompts.
         per_step: Number of prompts per step.
         seed: Seed of the permutations.
-        source: Prompts file, for messages.
+        source: Name of the prompts file, for messages.
 
     Raises:
-        InputError: If there are fewer prompts than one step needs.
+        InputError: If the file contains fewer prompts than one step needs.
     """
     if size < per_step:
         raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}", path=source)
@@ -311,7 +319,8 @@ class Prompts:
     Args:
         sources: Records of the prompts file.
         processor: Processor of the model.
-        max_bad: Maximum number of prompts with unreadable images. A value below 1 is a share of the prompts.
+        max_bad: Maximum number of prompts with unreadable images. A value below 1 is interpreted as a share of the
+            prompts.
         longest: Maximum number of tokens in a prompt, or None for no limit.
         look: Function that reads a picture from a file.
         workers: Number of prompts that are prepared at the same time. The results do not depend on this number.
@@ -334,15 +343,16 @@ class Prompts:
         self._next: tuple[tuple[int, ...], list[Future[Prompt | str]]] = (), []
 
     def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
-        """Returns the prompts of a step, except those with unreadable pictures, which are recorded in ``bad``.
+        """Returns the prompts of a step. Prompts with unreadable pictures are omitted and recorded in the attribute
+        ``bad``.
 
         Args:
             indices: Indices of the prompts.
-            following: Indices of the prompts of the next call, which are prepared in advance.
+            following: Indices of the prompts that the next call will request and that are prepared in advance.
 
         Raises:
-            InputError: If more than ``max_bad`` pictures are unreadable, all pictures are unreadable, or a prompt is
-                too long.
+            InputError: If more than ``max_bad`` prompts have unreadable pictures, the pictures of all prompts are
+                unreadable, or a prompt is too long.
         """
         wanted = tuple(indices)
         pending = self._next[1] if self._next[0] == wanted else self._begun(wanted)
@@ -364,7 +374,7 @@ class Prompts:
         return ready
 
     def close(self) -> None:
-        """Shuts down the worker threads."""
+        """Shuts down the threads that prepare prompts."""
         self._workers.shutdown(cancel_futures=True)
 
     def _begun(self, indices: Sequence[int]) -> list[Future[Prompt | str]]:
@@ -391,10 +401,10 @@ class Prompts:
 
 
 def seed_of(*parts: int) -> int:
-    """Combines several numbers into one seed. Trailing zeros change the seed."""
+    """Combines several numbers into one seed. Sequences that differ only in trailing zeros have different seeds."""
     return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def seeded(device: torch.device, *parts: int) -> torch.Generator:
-    """Returns a generator that depends only on the given numbers."""
+    """Returns a random number generator whose state depends only on the given numbers."""
     return torch.Generator(device).manual_seed(seed_of(*parts))

@@ -1,6 +1,7 @@
-"""Processes of a training run: rank, collective operations, and common exit.
+"""Process group of a training run, with the rank of each process, collective operations, and a common exit.
 
-With torchrun, there are several processes. Without it, there is one process, and collective operations have no effect.
+With torchrun, a run has several processes. Without torchrun, a run has one process, and collective operations have no
+effect.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Processes of a training run, from the view of one of them.
+    """Processes of a training run, as seen by one of these processes.
 
     Attributes:
         rank: Number of this process, starting at 0.
         size: Number of processes.
-        device: Device for the computation of this process.
+        device: Device on which this process computes.
         local: Number of processes on this machine, or 0 if all processes are on this machine.
     """
 
@@ -78,12 +79,12 @@ def backend_of(device: torch.device) -> str:
 
 @contextmanager
 def join_process_group() -> Iterator[ProcessGroup]:
-    """Joins the process group of torchrun, and leaves it at the end of the context.
+    """Joins the process group of torchrun, and leaves the group when the ``with`` block ends.
 
     If a process fails, all processes end (:mod:`scapo_train.monitoring.watch`).
 
     Raises:
-        ScapoError: If there are more processes than GPUs on this machine.
+        ScapoError: If this machine has fewer GPUs than processes.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -114,10 +115,10 @@ def join_process_group() -> Iterator[ProcessGroup]:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process.
+    """Ends the process with an exit code.
 
-    A process of a group on CPUs ends without unloading its libraries. Otherwise, torch 2.13 sometimes aborts in gloo's
-    threads, and a successful run would be reported as failed.
+    A process of a group on CPUs ends without unloading its libraries. While the libraries are unloaded, torch 2.13
+    sometimes aborts in gloo's threads, and a successful run would be reported as failed.
     """
     if dist.is_initialized():
         atexit._run_exitfuncs()  # exit handlers, such as a tracker's last upload

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks, in minutes, that this machine trains correctly.
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks within minutes that this machine trains correctly.
 
 The checks use the same number of ranks as training:
 
@@ -7,9 +7,10 @@ The checks use the same number of ranks as training:
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
   also match the trainer's (see :mod:`scapo_train.samplers.vllm`).
 - A run that is killed after its first checkpoint resumes and ends in the same state.
-- On GPUs, peak memory and seconds agree with the plan.
+- On GPUs, the peak memory and the duration of a step agree with the plan.
 
-The report is printed and written to ``run.output/doctor.json``. If a check failed, training in this folder is refused.
+The report is printed and written to ``run.output/doctor.json``. If a check failed, training in the folder
+``run.output`` is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Check:
     Attributes:
         name: Name of the check.
         ok: True if the check passed, False if it failed, None for a note.
-        said: Observation.
+        said: Text that states the observed result.
     """
 
     name: str
@@ -65,7 +66,9 @@ class Check:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the checks and returns the exit code: 0 if all pass, 1 if a check fails, 2 for invalid input."""
+    """Runs the checks and returns the exit code, which is 0 if all checks pass, 1 if a check fails, and 2 for invalid
+    input.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--on-ranks"]:
         return _on_ranks(Path(given[1]))
@@ -102,13 +105,13 @@ def healthy(findings: Sequence[Check]) -> bool:
 
 
 def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Check], None]) -> list[Check]:
-    """Runs the checks and stops after the first check with a failure.
+    """Runs the checks, stops after the first failed check, and returns the results.
 
     Args:
         config: Settings of the training run.
         ranks: Number of processes.
         scratch: Folder for temporary files.
-        tell: Callback for each finding.
+        tell: Callback for the result of each check.
     """
     findings: list[Check] = []
     for check in (_sharded, _steps, _killed, _planned):
@@ -136,7 +139,7 @@ def _sharded(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Runs three steps of training."""
+    """Checks that three steps of the actual training run succeed."""
     start = time.monotonic()
     done = _run(ranks, "scapo_train", *_arguments(config, scratch, "whole"))
     if done.returncode:
@@ -157,7 +160,9 @@ def _steps(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Kills a run after its first checkpoint, resumes it, and compares the metrics with an uninterrupted run."""
+    """Kills a run after its first checkpoint, resumes the run, and compares its metrics with those of an uninterrupted
+    run.
+    """
     arguments = _arguments(config, scratch, "killed")
     first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
     process = subprocess.Popen(
@@ -187,7 +192,7 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
 
 
 def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
-    """Compares peak memory and seconds with the plan, if the planner supports the GPU."""
+    """Compares the peak memory and the duration of a step with the plan, if the planner supports the GPU."""
     import torch
 
     from .plan.hardware import GIB, GPUS
@@ -242,7 +247,7 @@ def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProces
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns the last message of a run."""
+    """Returns a text with the exit code and the last message of a finished run."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
     return f"exit code {done.returncode}: {(messages or lines or ['nothing was said'])[-1]}"
@@ -260,7 +265,7 @@ def _device() -> str:
 
 
 def _on_ranks(out: Path) -> int:
-    """Runs the checks of a rank, collective operations and gradients of a small model. The first rank writes the
+    """Checks collective operations and the gradients of a small model on one rank. The first rank writes the
     results.
     """
     import torch

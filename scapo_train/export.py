@@ -1,6 +1,6 @@
 """``python -m scapo_train.export RUN --step N``: export of a training checkpoint in Hugging Face format.
 
-Adapters (LoRA) are merged into the weights, or exported separately with ``--adapter``.
+LoRA adapters are merged into the weights, or, with ``--adapter``, exported separately.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ def export_step(
 
     Args:
         run: Folder of the training run.
-        step: Step of the checkpoint. None selects the newest checkpoint.
-        output: Output folder. None selects ``model-STEP`` (or ``adapter-STEP``) in the folder of the training run.
+        step: Step number of the checkpoint, or None to select the newest checkpoint.
+        output: Path of the output folder, or None to select ``model-STEP`` (or ``adapter-STEP``) in the folder of the
+            training run.
         dtype: Number format of the weights in the files.
-        best: True to select the best checkpoint by ``run.keep_best``.
+        best: True to select the checkpoint with the best value of the metric ``run.keep_best``.
         adapter: True to write only the adapters, in peft's format.
 
     Returns:
         The output folder.
 
     Raises:
-        InputError: If the checkpoint or the base model is not found, the output folder exists or cannot be written, or
-            there are no adapters.
+        InputError: If the checkpoint or the base model is not found, the output folder already exists or cannot be
+            written, or adapters are requested but the checkpoint has none.
     """
     config = load(run / CONFIG)
     if adapter and not config.lora.rank:
@@ -74,7 +75,7 @@ def export_step(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the export and returns the exit code: 0 for success, 2 for invalid input."""
+    """Runs the export and returns the exit code, which is 0 for success and 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="scapo_train.export", description=__doc__)
     parser.add_argument("run", help="folder of a training run (run.output)")
     parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")

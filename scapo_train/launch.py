@@ -1,7 +1,7 @@
-"""``python -m scapo_train.launch --nproc-per-node N CONFIG``: torchrun with the exit code of the ranks.
+"""``python -m scapo_train.launch --nproc-per-node N CONFIG``: runs torchrun and returns the exit code of the ranks.
 
-torchrun itself returns 1 for every failure of its processes. A scheduler needs the exit code of the ranks if it
-restarts a job after code 75 (a rank has died, or ``--max-hours`` have passed) but not after code 2 (invalid input). The
+torchrun itself returns 1 for every failure of its processes. A scheduler that restarts a job after code 75 (a rank has
+died, or ``--max-hours`` have passed) but not after code 2 (invalid input) needs the exit code of the ranks. The
 arguments are those of torchrun, followed by those of ``python -m scapo_train``. For training on pairs, use ``-m
 scapo_train.preference``.
 """
@@ -15,7 +15,7 @@ from .monitoring.watch import LOST
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Starts the ranks and returns the exit code of the first failed rank, or 75 if it was killed."""
+    """Starts the ranks and returns the exit code of the first rank that failed, or 75 if this rank was killed."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _first_positional(given: Sequence[str]) -> int:
-    """Returns the index after torchrun's own options."""
+    """Returns the index of the first argument after torchrun's own options."""
     from torch.distributed.run import get_args_parser
 
     parser = get_args_parser()

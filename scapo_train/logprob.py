@@ -1,8 +1,8 @@
-"""Log-probabilities of chosen tokens, computed without the logits of all tokens in memory.
+"""Computation of the log-probabilities of given tokens without keeping the logits of all tokens in memory.
 
-A response of T tokens over a vocabulary of V has T x V logits. At V = 152,000, these need more memory than all other
-parts of a training step. The logits are therefore computed in chunks, in the forward pass and again in the backward
-pass. Only three values are kept per row.
+A response of T tokens over a vocabulary of V has T x V logits. At V = 152,000, these logits need more memory than all
+other parts of a training step. The logits are therefore computed in chunks, in the forward pass and again in the
+backward pass. Between the passes, only three values are kept per token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _NEVER = -1e30  # logit of a token that is never sampled: finite, since 0 * inf 
 
 
 class TokenStatistics(NamedTuple):
-    """Statistics of N tokens, each (N,) in the dtype of the hidden states or float32. Only ``logprob`` has a gradient.
+    """Statistics of N tokens, as (N,) tensors in the dtype of the hidden states or in float32. Only ``logprob`` has a
+    gradient.
 
     Attributes:
         logprob: Log-probability of the token.
@@ -50,8 +51,8 @@ def token_statistics(
     Args:
         hidden: (N, d) last hidden states that predict the tokens.
         weight: (V, d) weight of the output layer.
-        targets: (N,) tokens.
-        never: Ids of tokens that are never sampled, which are excluded from the distribution.
+        targets: (N,) ids of the tokens.
+        never: Ids of tokens that are never sampled and are excluded from the distribution.
         ends: Ids of tokens that end a sequence.
         temperature: Sampling temperature, by which logits are divided.
     """
@@ -67,8 +68,8 @@ def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tens
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Autograd function that keeps the log-normalizer of each row and recomputes logits, except for small batches on a
-    CPU.
+    """Autograd function that keeps the log-normalizer of each token and recomputes the logits in the backward pass,
+    except for small batches on a CPU.
     """
 
     @staticmethod

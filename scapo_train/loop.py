@@ -1,4 +1,5 @@
-"""Training run, independent of the kind of step: model, held-out descriptions, checkpoints, signals, log and export.
+"""Parts of a training run that do not depend on the kind of step, which are models, evaluation, checkpoints, signals,
+the log and the export.
 
 :mod:`scapo_train.trainer` defines the step of SCAPO and its baselines on rollouts. :mod:`scapo_train.preference`
 defines the step of the baselines on pairs.
@@ -52,10 +53,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Task of a training run, which is read before any model is loaded.
+    """Data of a training run, which is read before any model is loaded.
 
     Attributes:
-        sources: Prompts, or other records that steps are made of, in the order of their file.
+        sources: Prompts, or other records from which steps are made, in the order of the file.
         reward: Reward of the sampled responses, or None if steps do not sample.
     """
 
@@ -70,7 +71,8 @@ class Models:
     Attributes:
         processor: Processor of pictures and text.
         policy: Model to train.
-        reference: Frozen reference model. A policy with adapters is its own reference, or None without a reference.
+        reference: Frozen reference model, or None if the run uses no reference. If the policy has adapters, the
+            reference is the policy itself.
     """
 
     processor: Any
@@ -98,10 +100,10 @@ DOCTOR = "doctor.json"
 
 
 def check_health(folder: Path) -> None:
-    """Checks the report of the doctor.
+    """Checks that the report of :mod:`scapo_train.doctor` in a run folder contains no failed check.
 
     Raises:
-        InputError: If a check of the doctor failed. The error names the failed checks.
+        InputError: If the report contains failed checks. The error names the failed checks.
     """
     path = folder / DOCTOR
     report = read_json(path) if path.is_file() else {}
@@ -111,7 +113,7 @@ def check_health(folder: Path) -> None:
 
 
 class Loop(ABC):
-    """Training run with all objects that exist for longer than one step.
+    """Training run, with all objects that are used in more than one step.
 
     Each kind of training run is a subclass. The hooks of the subclass are called once, in the following order, with the
     results of earlier hooks as arguments. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
@@ -121,15 +123,15 @@ class Loop(ABC):
     2. :meth:`load_models`: loads the policy and its reference.
     3. :meth:`make_prompts`: prepares the task's sources for the model.
     4. :meth:`make_sampler`: creates the sampler that describes pictures.
-    5. :meth:`prepare`: creates everything else that a step needs. When it is called, all attributes of the run
-       exist, with untrained weights.
+    5. :meth:`prepare`: creates all other objects that a step needs. When :meth:`prepare` is called, all attributes of
+      the run exist, and no checkpoint has been loaded.
 
-    Then a checkpoint is loaded (:meth:`restore`), and the steps begin.
+    After the hooks, a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
     Args:
         config: Settings of the training run.
         process_group: Group of all processes in the training run.
-        resume: True to continue from the newest checkpoint, if there is one.
+        resume: True to continue from the newest checkpoint, if the folder contains one.
         accept_changes: True to continue even if the objective has changed.
     """
 
@@ -177,7 +179,7 @@ class Loop(ABC):
 
     @property
     def temperature(self) -> float:
-        """Temperature of the trained log-probabilities."""
+        """Temperature at which the log-probabilities in the loss are computed."""
         return 1.0
 
     @property
@@ -187,7 +189,7 @@ class Loop(ABC):
 
     @property
     def objective(self) -> str:
-        """Settings, in addition to the configuration, that a resumed run must share with its checkpoint."""
+        """Text with further settings, besides the configuration, that a resumed run must share with its checkpoint."""
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
@@ -209,7 +211,7 @@ class Loop(ABC):
         return _prompts(self.config, sources, models)
 
     def make_sampler(self, models: Models) -> Sampler:
-        """Returns the sampler that describes pictures."""
+        """Returns the sampler that generates descriptions of pictures."""
         rollout = self.config.rollout
         return PolicySampler(
             models.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch
@@ -217,18 +219,20 @@ class Loop(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Creates everything else that a step needs, after the models and before a checkpoint is loaded."""
+        """Creates all other objects that a step needs. ``prepare`` is called after the models exist and before a
+        checkpoint is loaded.
+        """
 
     @abstractmethod
     def train_step(self) -> Metrics:
-        """Makes one step and returns its metrics."""
+        """Makes one training step and returns its metrics."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Returns facts about the data for the run card."""
 
     def state(self) -> dict[str, Any]:
-        """Returns the state for a checkpoint, in addition to weights and moments."""
+        """Returns the state that a checkpoint contains in addition to the weights and the optimizer's moments."""
         return {
             "step": self.step,
             "bad": sorted(self.prompts.bad),
@@ -252,11 +256,11 @@ class Loop(ABC):
     # --- the run ------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
-        """Makes all remaining steps and the export, and returns the folder of the run.
+        """Makes all remaining steps, exports the model, and returns the folder of the run.
 
         Raises:
-            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed, when the state has been saved.
-            ScapoError: If memory runs out. The error lists settings that need less memory.
+            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state has been saved.
+            ScapoError: If the memory is insufficient. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -310,7 +314,7 @@ class Loop(ABC):
         return self.folder
 
     def indices(self, step: int) -> list[int]:
-        """Returns the indices of a step's prompts, over all ranks."""
+        """Returns the indices of a step's prompts on all ranks."""
         data = self.config.data
         return indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
 
@@ -330,7 +334,9 @@ class Loop(ABC):
         return bool(every) and (step % every == 0 or step == self.steps)
 
     def evaluate(self, step: int) -> Metrics:
-        """Describes held-out images if this is due, writes samples of the responses, and returns the scores."""
+        """If an evaluation is due after this step, describes the held-out images, writes samples of the responses, and
+        returns the scores.
+        """
         run, data, process_group = self.config.run, self.config.data, self.process_group
         scored = bool(data.evaluation) and self.due(run.evaluate_every, step)
         sampled = run.samples > 0 and self.due(run.samples_every, step)
@@ -375,7 +381,7 @@ class Loop(ABC):
         return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
 
     def _take_best(self) -> None:
-        """Loads the weights of the best checkpoint into the policy, if there is one."""
+        """Loads the weights of the best checkpoint into the policy, if a best checkpoint exists."""
         path = self.best_checkpoint.latest()
         if self.best.step and path is not None:
             self.best_checkpoint.load_weights(path, self.policy)
@@ -407,14 +413,14 @@ class Loop(ABC):
 
 
 def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-    """Returns prompts with room for a response."""
+    """Returns prompts whose length leaves room for a response."""
     room = models.positions and models.positions - config.rollout.max_new_tokens
     return Prompts(sources, models.processor, config.data.max_bad, room, workers=config.data.workers)
 
 
 def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
-    """Returns the held-out prompts and their reward. Without held-out prompts, the first training prompts are used for
-    samples.
+    """Returns the held-out prompts and the reward that scores their responses. Without held-out prompts, the first
+    training prompts are used to write samples.
     """
     data = config.data
     if not data.evaluation:
@@ -435,13 +441,14 @@ def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, Subs
 
 
 def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:
-    """Trains until the last step.
+    """Runs training until the last step.
 
     Args:
         kind: Class of the training run.
         config: Settings of the training run; see :mod:`scapo_train.config`.
-        resume: True to continue from the newest checkpoint, if there is one.
-        accept_changes: True to continue even if the objective (reward, scheme, loss, seed...) has changed.
+        resume: True to continue from the newest checkpoint, if the folder contains one.
+        accept_changes: True to continue even if the objective (such as the reward, the scheme, the loss or the seed)
+            has changed.
 
     Returns:
         The folder of the training run.
@@ -459,11 +466,11 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     """Runs training and returns the exit code.
 
-    The code is 0 for success, 2 for invalid input or insufficient memory, 130 after an interrupt (with the state
-    saved), and 75 if the run should be restarted because a rank has died or the time has passed.
+    The exit code is 0 for success, 2 for invalid input or insufficient memory, 130 after an interrupt (with the state
+    saved), and 75 if the run should be restarted because a rank has died or the time limit was reached.
 
     Args:
-        prog: Prefix of messages.
+        prog: Name of the program, which is the prefix of its messages.
         kind: Class of the training run; see :func:`train`.
         given: Parsed arguments from :func:`scapo_train.config.command_line`.
     """

@@ -1,8 +1,8 @@
 """Clipped surrogate and KL estimators as pure functions of log-probabilities.
 
 All schemes share these functions. A scheme determines the (tokens,) advantages, and a normalizer determines the
-(tokens,) weights. The loss of each part of a batch is therefore a sum, and the sums add up to the loss of the batch for
-every division into parts.
+(tokens,) weights. The loss is a weighted sum over tokens. The losses of the parts of a batch therefore add up to the
+loss of the batch, for every division into parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Estimator = Literal["k1", "k2", "k3"]
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """Loss of some tokens.
+    """Loss of a set of tokens, with statistics for the log.
 
     Attributes:
         loss: Sum over tokens of ``weight * (surrogate + kl_weight * kl)``, as a scalar tensor.
@@ -49,13 +49,13 @@ def token_loss(
         logprob: (N,) log-probabilities by the policy, with gradients.
         advantage: (N,) advantages.
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
-        old: (N,) log-probabilities at sampling time, or None if this is the only update of the batch. In this case, the
-            ratio is 1, and its gradient is that of the log-probability.
+        old: (N,) log-probabilities at sampling time. If ``old`` is None, the update is the only one of the batch, so
+            that the ratio is 1 and its gradient is that of the log-probability.
         reference: (N,) log-probabilities by the reference model, or None for no KL term.
-        clip_low: The ratio is clipped below ``1 - clip_low``.
-        clip_high: The ratio is clipped above ``1 + clip_high``.
+        clip_low: Lower clip range. Ratios below ``1 - clip_low`` are clipped.
+        clip_high: Upper clip range. Ratios above ``1 + clip_high`` are clipped.
         kl_weight: Weight of the KL term (beta).
-        estimator: KL estimator; see :func:`kl_estimate`.
+        estimator: Name of the KL estimator; see :func:`kl_estimate`.
     """
     ratio = torch.exp(logprob - (logprob.detach() if old is None else old))
     plain = ratio * advantage
@@ -69,10 +69,10 @@ def token_loss(
 
 
 def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
-    """Returns the truncated importance ratio of tokens from an engine other than the policy.
+    """Returns the truncated importance ratios of tokens that were sampled by an engine other than the policy.
 
-    If advantages are multiplied by this ratio, the expected gradient is that of the policy, up to the truncation (Yao
-    et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
+    If advantages are multiplied by the importance ratios, the expected gradient is that of the policy, up to the
+    truncation (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
 
     Args:
         policy: (N,) log-probabilities by the policy at sampling time.
@@ -86,7 +86,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
-    """Returns KL(policy || reference) per token, estimated from samples of the policy.
+    """Returns an estimate of KL(policy || reference) for each token, from samples of the policy.
 
     With d = logprob - reference, ``k1`` is d (unbiased, possibly negative; its expected gradient as a loss is 0),
     ``k2`` is d^2 / 2 (biased, but its gradient is that of the KL divergence), and ``k3`` is exp(-d) - 1 + d (unbiased

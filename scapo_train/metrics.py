@@ -1,4 +1,6 @@
-"""Metrics of a step: sums that are added over ranks, and their ratios for ``metrics.jsonl``."""
+"""Computation of a step's metrics, as sums that are added over ranks, and as ratios of these sums for
+``metrics.jsonl``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Supported model families, and the loading and sharding of policies.
 
-A family is a record in :data:`FAMILIES`, with a test that compares it with the forward pass of transformers. The vision
-tower of all families is frozen.
+Each family is a record in :data:`FAMILIES`. A test compares the computation of each family with the forward pass of
+transformers. The vision tower of all families is frozen.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Family:
 
     Attributes:
         name: Name of the family.
-        policy: Class of the computation, with shared prompts or by the general path.
-        language: Name of the language model in ``vlm.model``.
-        one_dtype: True if transformers requires the tower's outputs in the dtype of the tower's weights, which must
-            then have the dtype of the embedding.
+        policy: Class that computes the forward pass, either with shared prompts or by the general path.
+        language: Name of the attribute of ``vlm.model`` that contains the language model.
+        one_dtype: True if transformers requires that the outputs and the weights of the vision tower have the same
+            dtype, so that the tower must have the dtype of the embedding.
     """
 
     name: str
@@ -79,7 +79,7 @@ def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
     """Wraps a Hugging Face model in the policy class of its family.
 
     Raises:
-        ScapoError: If the kind of model is not supported.
+        ScapoError: If the family of the model is not supported.
     """
     family = check_family(vlm.config)
     return family.policy(vlm, ends, temperature, family.language)
@@ -87,13 +87,13 @@ def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
 
 @contextmanager
 def loading(path: str) -> Iterator[None]:
-    """Converts errors of transformers to an error with the path of the model.
+    """Converts exceptions from transformers to an error that states the path of the model.
 
     Args:
         path: Path of the model.
 
     Raises:
-        ScapoError: If transformers raises an error.
+        ScapoError: If transformers raises an exception in the ``with`` block.
     """
     check_model(path)
     try:
@@ -116,7 +116,9 @@ def processor_of(settings: Model) -> Any:
 
 
 def source_folder(settings: Model) -> Path:
-    """Returns the folder with the files of a loaded model. For a name on a hub, this is its folder in the cache."""
+    """Returns the folder with the files of a loaded model. For a name on a hub, the folder is that of the model in the
+    hub's cache.
+    """
     if Path(settings.path).is_dir():
         return Path(settings.path)
     from huggingface_hub import snapshot_download
@@ -141,16 +143,17 @@ def load_policy(
 ) -> Policy:
     """Loads the policy, or its frozen reference, from a Hugging Face model.
 
-    A single process keeps unsharded parameters. Trained parameters are float32 or wider, and the computation uses
-    autocast. Several processes shard the parameters (FSDP2): the first process reads the files and sends the shards to
-    the others, so that the memory of a machine contains one copy of the model and not one copy per GPU. The frozen
-    tower exists on every rank, because a rank without a picture must not wait for it.
+    With a single process, the parameters are not sharded. Trained parameters are float32 or wider, and the computation
+    uses autocast. With several processes, the parameters are sharded (FSDP2). The first process reads the files and
+    sends the shards to the other processes, so that the host memory contains one copy of the model and not one copy per
+    GPU. Every rank has the whole frozen vision tower, so that ranks without a picture need not take part in its
+    computation.
 
     Args:
         settings: Settings of the model.
         temperature: Sampling temperature.
         process_group: Group of all processes.
-        reference: True for a model without trained parameters.
+        reference: True to load a model without trained parameters.
         lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
         offload: True to keep the policy's shards in host memory (``optim.offload``). A single process then also has
@@ -210,14 +213,14 @@ def _check_choice(settings: Model, family: Family) -> None:
 
 
 def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, seed: int = 0) -> Policy:
-    """Freezes all parameters that are not trained, adds adapters and enables gradient checkpointing.
+    """Freezes all parameters that are not trained, adds the adapters, and enables gradient checkpointing.
 
     Args:
-        policy: Unsharded policy in one process.
-        settings: See :func:`load_policy`.
-        reference: See :func:`load_policy`.
-        lora: See :func:`load_policy`.
-        seed: See :func:`load_policy`.
+        policy: Policy with unsharded weights.
+        settings: Settings of the model, as for :func:`load_policy`.
+        reference: True for a model without trained parameters, as for :func:`load_policy`.
+        lora: Adapter settings of the policy, as for :func:`load_policy`.
+        seed: Seed of the adapters' initial values, as for :func:`load_policy`.
     """
     vlm = policy.vlm
     for parameter in vlm.parameters() if reference or lora.rank else policy.tower:
@@ -236,10 +239,10 @@ def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, refe
 
     Args:
         policy: Policy from :func:`untrained`, possibly sharded.
-        settings: See :func:`load_policy`.
-        process_group: See :func:`load_policy`.
-        reference: See :func:`load_policy`.
-        lora: See :func:`load_policy`.
+        settings: Settings of the model, as for :func:`load_policy`.
+        process_group: Group of all processes, as for :func:`load_policy`.
+        reference: True for a model without trained parameters, as for :func:`load_policy`.
+        lora: Adapter settings of the policy, as for :func:`load_policy`.
     """
     dtype, sharded = getattr(torch, settings.dtype), isinstance(policy, FSDPModule)
     frozen = reference or lora.rank > 0
@@ -268,7 +271,9 @@ def _move_buffers(policy: Policy, device: torch.device) -> None:
 
 
 def keep_inputs_only(vlm: Any) -> None:
-    """Enables gradient checkpointing, so that layers keep only their inputs and recompute everything else."""
+    """Enables gradient checkpointing, so that layers keep only their inputs and recompute all other activations in the
+    backward pass.
+    """
     # transformers 4 has only the second name
     enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
     enable({"use_reentrant": False})
@@ -276,10 +281,10 @@ def keep_inputs_only(vlm: Any) -> None:
 
 @contextmanager
 def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
-    """Prepares the reference for passes without gradients.
+    """Prepares the reference model for forward passes without gradients.
 
     For a policy with adapters, the reference is the policy with disabled adapters. An unsharded model in pinned host
-    memory is copied to the device, and the copy is released at the end of the context.
+    memory is copied to the device, and the copy is released when the ``with`` block ends.
     """
     if has_adapters(model):
         with adapters_off(model):
@@ -313,7 +318,7 @@ def reshard(model: Policy) -> None:
 
 @contextmanager
 def gathered(policy: Policy) -> Iterator[None]:
-    """Keeps the unsharded model during decoding, so that the weights are gathered once and not once per token."""
+    """Keeps the weights unsharded during decoding, so that they are gathered only once instead of once per token."""
     modules = [module for module in policy.modules() if isinstance(module, FSDPModule)]
     for module in modules:
         module.set_reshard_after_forward(False, recurse=False)
@@ -355,7 +360,7 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
     Args:
         policy: Unsharded policy, which exists on every rank.
         dtype: Number format of the computation.
-        mesh: See :func:`mesh_of`.
+        mesh: Device mesh of all ranks; see :func:`mesh_of`.
         offload: True to keep the shards in host memory.
     """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.promote_types(dtype, torch.float32))
@@ -372,13 +377,13 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
 
 
 def _from_first(objects: list[Any]) -> list[Any]:
-    """Returns the first rank's objects on every rank."""
+    """Sends the objects of the first rank to all ranks, and returns them."""
     dist.broadcast_object_list(objects, src=0)
     return objects
 
 
 def _tensors(policy: Policy) -> dict[str, Tensor]:
-    """Returns the parameters and buffers by name, with tied parameters only once."""
+    """Returns the parameters and buffers by name. Tied parameters are listed only once."""
     return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
 
 
@@ -387,7 +392,7 @@ def _same_formats(policy: Policy) -> dict[str, Tensor]:
     tensors.
 
     Raises:
-        ScapoError: If a rank has built another model from the same settings.
+        ScapoError: If the model of a rank differs from that of the first rank.
     """
     tensors = _tensors(policy)
     (formats,) = _from_first([{name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}])
@@ -407,7 +412,7 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
 
     Args:
         policy: Sharded policy, empty on all ranks except the first.
-        whole: The first rank's tensors before sharding; see :func:`_same_formats`.
+        whole: Tensors of the first rank before sharding; see :func:`_same_formats`.
         process_group: Group of all processes.
         device: Device of this rank's shards.
     """
@@ -436,7 +441,7 @@ def check_family(config: Any) -> Family:
         config: Configuration of the model.
 
     Raises:
-        ScapoError: If the model is not supported, with the reason in the message.
+        ScapoError: If the model is not supported. The message states the reason.
     """
     kind, text = config.model_type, config.get_text_config()
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

@@ -1,7 +1,8 @@
 """Sampling of responses from the policy itself.
 
-Each prompt is read once for its group, and finished rows are removed from the batch. The samples depend only on the
-seed, the step and the prompt, not on the batch or the number of ranks.
+Each prompt is processed once for all responses of its group, and finished responses are removed from the batch. The
+samples depend only on the seed, the step and the prompt. The other prompts of the batch and the number of ranks have no
+influence on the samples.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Sampler(Protocol):
         """Copies the policy's weights to the engine."""
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """Samples ``group`` responses to each prompt, prompt by prompt. Temperature 0 selects greedy decoding."""
+        """Samples ``group`` responses to each prompt, and returns the responses in the order of the prompts. A
+        temperature of 0 selects greedy decoding.
+        """
 
     def close(self) -> None:
         """Releases the resources of the engine."""
@@ -61,7 +64,7 @@ class PolicySampler:
         """Does nothing, because the sampler uses the policy's own weights."""
 
     def close(self) -> None:
-        """Does nothing, because there are no resources to release."""
+        """Does nothing, because the sampler has no resources to release."""
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
@@ -116,8 +119,8 @@ class PolicySampler:
 
 
 def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
-    """Draws the (rows,) tokens at which the cumulative probability exceeds each row's chance. Temperature 0 selects the
-    most probable token.
+    """Returns, for each row, the token at which the cumulative probability exceeds the row's random number in
+    ``chances``. A temperature of 0 selects the most probable token.
     """
     if temperature == 0:
         return logits.argmax(1)
@@ -132,7 +135,7 @@ def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
 
 
 def _first(tokens: Tensor, ends: Tensor) -> list[int]:
-    """Returns the index of the first end in each row, or -1."""
+    """Returns the index of the first end-of-sequence token in each row, or -1 if a row contains none."""
     hits = torch.isin(tokens, ends)
     return [int(at) if any_ else -1 for at, any_ in zip(hits.int().argmax(1), hits.any(1), strict=True)]
 

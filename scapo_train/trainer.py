@@ -1,8 +1,8 @@
-"""One complete optimization step: prompts, rollouts, credit, log-probabilities, update, metrics.
+"""One complete optimization step, from prompts, rollouts, credit and log-probabilities to the update and the metrics.
 
-All schemes use this code. The schemes differ in the advantages from ``credit.py`` and, in their published forms, in the
-settings of the loss. The phases are in separate files, listed in the order of use. ``loop.py`` contains everything that
-exists for longer than a step.
+All schemes use the same optimization step. The schemes differ in the advantages from ``credit.py`` and, in their
+published forms, in the settings of the loss. Each phase of the step is in a separate file. ``loop.py`` contains all
+objects that are used in more than one step.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Trainer(Loop):
         return VllmSampler(self.config, models.policy, models.processor, self.process_group)
 
     def prepare(self) -> None:
-        """Creates the updater of the policy and the alarms."""
+        """Creates the updater of the policy, and the alarms."""
         group = self.process_group
         self.updater = Updater(self.config, self.policy, self.reference, self.optimizer, group, self.steps)
         self.alarms = AlarmWatch(self.config)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fingerprints of vocabulary and ground truth, and the number of prompts."""
+        """Returns the fingerprints of the vocabulary and the ground truth, and the number of prompts."""
         truth = self.reward.truth
         return {
             "reward": self.objective,
@@ -99,7 +99,7 @@ class Trainer(Loop):
             self.alarms.restore(state["alarms"])
 
     def train_step(self) -> Metrics:
-        """Makes one step of Algorithm 1 and returns its metrics."""
+        """Makes one step of the paper's Algorithm 1 and returns its metrics."""
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
             prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
@@ -153,7 +153,9 @@ class Trainer(Loop):
         return [prompt.prompt.source.image_id for prompt in encoded for _ in range(self.config.rollout.group)]
 
     def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:
-        """Resamples groups without variance in place. Returns True if any rank had such a group."""
+        """Resamples the groups whose rewards are all equal, in place. Returns True if any rank had a group with equal
+        rewards.
+        """
         flat: list[int] = np.flatnonzero(~self._credit(encoded, responses).has_variance).tolist()
         if self.process_group.max(len(flat)) == 0:
             return False
@@ -172,8 +174,8 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """Returns the metrics of a step over all ranks, reports alarms, and writes extreme responses when they are
-        due.
+        """Returns the metrics of a step over all ranks, reports alarms, and, if samples are due after this step, writes
+        the best and worst responses.
         """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])

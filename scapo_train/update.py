@@ -1,4 +1,6 @@
-"""Policy updates: micro-batches of packed responses, forward and backward passes, loss, and optimizer steps."""
+"""Updates of the policy, with micro-batches of packed responses, forward and backward passes, the loss, and optimizer
+steps.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,10 @@ class MicroBatch:
     """Rows of one forward and backward pass.
 
     Attributes:
-        batch: Rows as tensors.
-        owners: Indices of the responses in the batch, in the order of its targets. Empty if the rank only takes part in
-            collective operations.
-        sampled: (N,) log-probabilities by the sampling engine, or None if the policy itself sampled.
+        batch: Packed rows of tokens, as tensors.
+        owners: Indices of the responses in the batch, in the order of its targets. The list is empty if the rank has no
+            responses and only takes part in collective operations.
+        sampled: (N,) log-probabilities by the sampling engine, or None if the policy itself sampled the tokens.
         old: (N,) log-probabilities by the policy before its first update, or None if there is only one update.
         reference: (N,) log-probabilities by the reference model, or None without a KL term.
     """
@@ -57,9 +59,9 @@ class UpdateResult:
         entropy: Sum over tokens of the policy's entropy, in nats.
         p_end: Sum over tokens of the probability of an end of sequence.
         mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
-        loss: Mean loss over the updates. NaN if all updates were skipped.
-        grad_norm: Mean gradient norm over the updates, before clipping. NaN if all updates were skipped.
-        skipped: Number of skipped updates.
+        loss: Mean loss over the updates, or NaN if all updates were skipped.
+        grad_norm: Mean gradient norm over the updates before clipping, or NaN if all updates were skipped.
+        skipped: Number of updates that were skipped.
         flops: Number of floating-point operations in matrix products with weights, without recomputation.
     """
 
@@ -81,7 +83,8 @@ class Updater:
     Args:
         config: Settings of the training run.
         policy: Model to train.
-        reference: Frozen model for the KL term. A policy with adapters is its own reference, or None without a KL term.
+        reference: Frozen model for the KL term, or None without a KL term. If the policy has adapters, the reference is
+            the policy itself.
         optimizer: Optimizer of the policy's trainable parameters.
         process_group: Group of all processes in the training run.
         steps: Number of steps in the training run, for the learning-rate schedule.
@@ -105,7 +108,8 @@ class Updater:
     def mini_batches(
         self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
     ) -> list[list[MicroBatch]]:
-        """Distributes prompts to mini-batches and divides these into micro-batches, with equal numbers on all ranks.
+        """Distributes the prompts over mini-batches, and divides each mini-batch into micro-batches. All ranks have the
+        same number of micro-batches.
 
         Args:
             order: Indices of the step's prompts on all ranks.
@@ -150,8 +154,8 @@ class Updater:
 
     @torch.no_grad()
     def add_frozen_logprobs(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> None:
-        """Adds the log-probabilities by the reference and, for several updates per batch, by the policy before its
-        first update.
+        """Adds the log-probabilities under the reference and, if a batch has several updates, those under the policy
+        before its first update.
         """
         micro_batches = [micro for mini in mini_batches for micro in mini]
         if self.config.updates_per_batch > 1:
@@ -166,15 +170,16 @@ class Updater:
     def logprobs(
         self, mini_batches: Sequence[Sequence[MicroBatch]], lengths: Sequence[int], whose: Whose
     ) -> list[NDArray[np.float32]]:
-        """Returns the log-probabilities of this rank's responses before the first update, for use in credit.
+        """Returns the log-probabilities of this rank's responses before the first update, for credit schemes that use
+        log-probabilities.
 
         Args:
             mini_batches: Output of :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
             lengths: Number of tokens in each response.
-            whose: ``policy`` or ``reference``.
+            whose: Model whose log-probabilities are returned, ``policy`` or ``reference``.
 
         Raises:
-            InputError: If there is no reference.
+            InputError: If the log-probabilities of the reference are requested and the run has no reference.
         """
         if whose == "reference" and self._reference is None:
             raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
@@ -241,7 +246,7 @@ class Updater:
         weights: NDArray[np.float64],
         sums: Tensor,
     ) -> tuple[float, Tensor]:
-        """Accumulates the gradient of one update, and returns this rank's share of the loss and the updated
+        """Accumulates the gradient of one update, and returns this rank's share of the loss together with the updated
         ``sums``.
         """
         device, ranks = self._process_group.device, self._process_group.size
@@ -282,14 +287,14 @@ class Updater:
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
-        """Returns the floating-point operations of this rank's matrix products with weights in an update.
+        """Returns the number of floating-point operations in this rank's matrix products with weights in one update.
 
-        Recomputation is not counted.
+        Operations that are repeated because of gradient checkpointing are not counted.
         """
 
         def flops(parameter: Tensor) -> float:
-            """Returns the operations per token for the forward pass and the gradients of the input and of a trained
-            weight.
+            """Returns the number of operations per token for the forward pass, for the gradient of the input and, if
+            the weight is trained, for the gradient of the weight.
             """
             return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
 
@@ -301,7 +306,7 @@ class Updater:
 
 
 def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: int, steps: int) -> float | None:
-    """Makes one update from the accumulated gradients, and clears them.
+    """Makes one optimizer step with the accumulated gradients, and clears the gradients.
 
     Args:
         optim: Settings of the optimizer.
@@ -311,8 +316,8 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
         steps: Number of steps in the training run.
 
     Returns:
-        The gradient norm before clipping. If the norm or the loss is not finite, the weights are unchanged, a warning
-        is logged, and the result is None.
+        The gradient norm before clipping. If the norm or the loss is not finite, the weights remain unchanged, a
+        warning is logged, and the result is None.
     """
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     total_norm = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
@@ -328,7 +333,7 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """Returns the learning rate after ``step`` of ``steps`` steps."""
+    """Returns the learning rate after ``step`` completed steps of a run with ``steps`` steps."""
     if step < optim.warmup:
         return optim.lr * ((step + 1) / optim.warmup)
     if optim.schedule == "constant":
@@ -369,10 +374,10 @@ def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
 
 
 def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step: int) -> None:
-    """Ends the training run on every rank before non-finite weights are saved.
+    """Raises an error on every rank if a weight is not finite, so that non-finite weights are never saved.
 
     Raises:
-        ScapoError: If a weight is not finite.
+        ScapoError: If a weight on any rank is not finite.
     """
     local = [
         parameter.detach().to_local() if hasattr(parameter, "to_local") else parameter.detach()

@@ -1,1 +1,1 @@
-"""Common foundation of all packages: errors, image ids, text processing, types and columns."""
+"""Basic modules for errors, image ids, text processing, types and columns, which all other packages use."""

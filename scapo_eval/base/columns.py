@@ -1,4 +1,4 @@
-"""Mentions and pieces of many texts as arrays, the data format of the batch functions."""
+"""Mentions and subsentences of many texts as arrays, which the batch functions accept and return."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ class MentionColumns:
 
     Attributes:
         indptr: (captions + 1,) int64 bounds of the captions.
-        start, end: (mentions,) int32 character span in the original caption.
-        label_id: (mentions,) int32 position in ``vocabulary.labels``. For watched words, the value in ``watch``.
+        start: (mentions,) int32 offset of each mention's first character in the original caption.
+        end: (mentions,) int32 offset after each mention's last character.
+        label_id: (mentions,) int32 position of the label in ``vocabulary.labels``, or, for a watched word, its value in
+            ``watch``.
     """
 
     indptr: NDArray[np.int64]
@@ -41,7 +43,7 @@ class MentionColumns:
         return slice(int(self.indptr[i]), int(self.indptr[i + 1]))
 
     def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
-        """Returns the rows that a (mentions,) mask selects."""
+        """Returns the columns with only the mentions that a (mentions,) mask selects."""
         rows = np.flatnonzero(mask)
         return MentionColumns(np.searchsorted(rows, self.indptr), self.start[rows], self.end[rows], self.label_id[rows])
 
@@ -60,8 +62,8 @@ class MentionColumns:
         )
 
     def with_captions(self, rows: Sequence[tuple[int, int, int, int]]) -> MentionColumns:
-        """Returns the columns with additional, sorted rows ``(caption, start, end, label_id)`` of captions without
-        mentions.
+        """Adds sorted rows ``(caption, start, end, label_id)`` for captions that have no mentions yet, and returns the
+        new columns.
         """
         extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
         caption = np.concatenate([self.caption, extra[:, 0]])
@@ -82,7 +84,8 @@ class SpanColumns:
 
     Attributes:
         indptr: (texts + 1,) int64 bounds of the texts.
-        start, end: (spans,) int32 character span in the original text.
+        start: (spans,) int32 offset of each span's first character in the original text.
+        end: (spans,) int32 offset after each span's last character.
     """
 
     indptr: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Errors for users, which state the place of a problem and its remedy in one line."""
+"""Exceptions for users, whose one-line messages state the place of a problem and its remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 
 class ScapoError(ValueError):
-    """Base class of all errors that the user can fix. The command line prints the error and exits with code 2.
+    """Base class of all errors that the user can fix. The command-line programs print the error and exit with code 2.
 
     Example:
         >>> import scapo_eval
@@ -26,7 +26,7 @@ _LONGEST = 2000  # characters of a message: what it quotes may be of any length
 
 
 def in_short(text: str) -> str:
-    """Truncates a text that is too long for a message."""
+    """Returns a text, truncated if it is too long for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -35,7 +35,8 @@ class InputError(ScapoError):
 
     Args:
         reason: Description of the problem and its remedy.
-        path: File with the problem, ``<stdin>``, or another source name. The value is None if there is no source.
+        path: Name of the file with the problem, ``<stdin>``, or the name of another source. The value is None if the
+            problem has no source.
         line: Line number, from 1. The value is None if the source has no lines.
 
     Example:
@@ -70,7 +71,9 @@ class InputError(ScapoError):
 
 
 class InputWarning(UserWarning):
-    """A warning about usable input that was perhaps meant otherwise. The command line prints it in one line."""
+    """A warning about input that can be used, but is possibly not what the user intended. The command-line programs
+    print the warning in one line.
+    """
 
 
 class OptionError(InputError):
@@ -81,10 +84,11 @@ class InputErrors(ScapoError):
     """Several errors in one input. The first 20 errors are printed, and all errors are counted.
 
     Args:
-        errors: Errors in reading order.
+        errors: Errors in the order in which they were found.
         total: Number of errors, if larger than the length of ``errors``.
-        said: Number of errors that ``errors`` represents, if one entry represents several errors.
-        remedy: Text that ends the message, on its own line after several errors. The value is empty for no text.
+        said: Number of errors that the entries of ``errors`` represent, if an entry represents several errors.
+        remedy: Text at the end of the message, or an empty string for no text. After several errors, the text is on its
+            own line.
 
     Example:
         >>> import scapo_eval
@@ -121,7 +125,7 @@ _ALIKE = 3
 
 
 class FaultList:
-    """A collector of faults, which groups them by file and reason or passes each fault to a callback."""
+    """A collector of faults, which either groups the faults by file and reason, or passes each fault to a callback."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
         self.total = 0
@@ -131,16 +135,18 @@ class FaultList:
 
     @property
     def errors(self) -> list[InputError]:
-        """The first collected faults. A fault on several lines appears once, with its number of occurrences."""
+        """First collected faults. A fault that occurs on several lines is listed once, with its number of
+        occurrences.
+        """
         return [self._said(error) for error in self._first]
 
     @property
     def records(self) -> list[int]:
-        """The number of records that each entry of :attr:`errors` represents."""
+        """Number of faulty records that each entry of :attr:`errors` represents."""
         return [self._lines[error.path, error.reason][2] for error in self._first]
 
     def add(self, error: InputError) -> None:
-        """Adds a fault to the list, or passes the fault to the callback."""
+        """Adds a fault to the list, or passes the fault to the callback if there is one."""
         self.total += 1
         if self._on_error is not None:
             self._on_error(error)
@@ -205,14 +211,16 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
         name: Name of the setting.
         value: Value of the setting.
         allowed: Allowed values.
-        more: Description of other allowed values, for the message.
+        more: Description of further allowed values, which is added to the message.
     """
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
 
 
 def cause(error: Exception) -> str:
-    """Returns the first cause of an engine failure as one line, without errors from Ray or PySpark."""
+    """Returns the original cause of an engine failure as one line. Exceptions from Ray or PySpark that wrap the cause
+    are omitted.
+    """
     match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return " ".join(match[0].split()) if match else lines[-1]
@@ -223,15 +231,16 @@ UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 def unfit(error: Exception) -> str:
-    """Returns the reason why a record cannot be read, for a message.
+    """Returns a text for messages that states why a record cannot be read.
 
-    The reason is the text of a ValueError. For other exceptions, the reason includes the type.
+    For a ValueError, the reason is the text of the exception. For other exceptions, the reason includes the type of the
+    exception.
     """
     return str(error) if isinstance(error, ValueError) else f"not a valid record ({type(error).__name__}: {error})"
 
 
 def short_repr(value: object) -> str:
-    """Returns the ``repr`` of a value in at most 60 characters. Only the beginning of a large or nested value is
+    """Returns the ``repr`` of a value, truncated to 60 characters. Only the beginning of a large or nested value is
     formatted.
     """
     text = _SHORT.repr(value)

@@ -1,4 +1,4 @@
-"""Short hashes of the data that a score depends on."""
+"""Short hashes of the data on which a score depends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ HASH_DIGITS = 8
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Returns the first hexadecimal digits of the SHA-256 hash over the parts, each followed by a newline.
+    """Returns the first hexadecimal digits of the SHA-256 hash of the given parts, each followed by a newline.
 
-    Lone surrogates, which JSON ids may contain, are hashed as they are (``surrogatepass``).
+    Lone surrogates, which ids in JSON may contain, are encoded with ``surrogatepass``.
     """
     state = hashlib.sha256()
     for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one

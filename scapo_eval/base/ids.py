@@ -1,4 +1,4 @@
-"""Normalization of image ids, so that all spellings in COCO, AMBER and other data sets refer to the same image."""
+"""Normalization of image ids, by which all spellings of an id in COCO, AMBER and other data sets become equal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NUMBERED = re.compile(
 
 
 def plain_id(value: object) -> str:
-    """Normalizes a numeric id: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` all become ``7``. Other ids are only
-    stripped.
+    """Normalizes a numeric id: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` all become ``7``. From other ids, only the
+    surrounding white space is removed.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -25,7 +25,7 @@ def plain_id(value: object) -> str:
 
 
 def canonical_image_id(value: object) -> str:
-    """Returns the canonical spelling of an image id, which all look-ups use.
+    """Returns the canonical spelling of an image id, by which images are looked up in all tables.
 
     ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and paths that end in one of these
     names become ``"226988"``. ``"AMBER_7.jpg"`` becomes ``"7"``. Any other string is unchanged.

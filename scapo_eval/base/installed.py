@@ -1,4 +1,4 @@
-"""The installation source of this package, and the command that installs an extra from the same source."""
+"""Installation source of this package, and the command that installs an extra from the same source."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def install_command(extras: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Returns pip's record of the package's installation source (PEP 610). The result is empty for an installation from
-    an index.
+    """Returns pip's record of the package's installation source (PEP 610). The record is empty if the package was
+    installed from an index.
     """
     try:
         text = distribution(DISTRIBUTION).read_text("direct_url.json")

@@ -1,4 +1,4 @@
-"""Former module names, which can be imported with a deprecation warning until version 0.4.0."""
+"""Support for former module names, which can be imported with a deprecation warning until version 0.4.0."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _PACKAGES = {"scapo_eval.io", "scapo_eval.metrics"}  # former packages, empty bu
 
 
 class _Finder:
-    """An import finder for former names. The finder is registered last, so that existing modules load as fast as
-    before.
+    """An import finder for former names. The finder is registered after all others, so that it does not slow down the
+    import of existing modules.
     """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:

@@ -1,4 +1,4 @@
-"""Shared NLTK helpers for the modes that reproduce published scripts: tagger, lemmas and messages."""
+"""NLTK's tagger and lemmas for the modes that reproduce published scripts, and messages about missing NLTK data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def processors() -> int:
 
 @cache
 def tagger() -> Any:
-    """Returns NLTK's part-of-speech tagger, loaded once.
+    """Returns NLTK's part-of-speech tagger, which is loaded on the first call.
 
     Raises:
-        LookupError: If the tagger's data is missing.
+        LookupError: If the tagger's data is not installed.
     """
     from nltk.tag import PerceptronTagger
 
@@ -39,14 +39,14 @@ def lemma(word: str, pos: str = "n") -> str:
     """Returns WordNet's lemma of a word as a noun or another part of speech (``a``, ``v`` or ``r``).
 
     Raises:
-        LookupError: If WordNet is missing.
+        LookupError: If WordNet is not installed.
     """
     lemmatized: str = _lemmatizer().lemmatize(word, pos)
     return lemmatized
 
 
 def absent_data() -> list[str]:
-    """Returns the packages in :data:`NLTK_DATA` that NLTK does not find."""
+    """Returns the names of the data packages in :data:`NLTK_DATA` that NLTK does not find."""
     from nltk.data import find
 
     def is_there(name: str) -> bool:
@@ -63,7 +63,7 @@ def absent_data() -> list[str]:
 
 
 def missing_data(error: LookupError) -> str:
-    """Returns a message about missing NLTK data with the command that downloads the data."""
+    """Returns a message that names missing NLTK data and the command that downloads the data."""
     wanted = next((name for name in NLTK_DATA if name in str(error)), "")
     return (
         f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "

@@ -1,4 +1,4 @@
-"""Pools of local worker processes that report a killed worker as one clear error."""
+"""Pools of local worker processes, which report a killed worker as a single error."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from .errors import ScapoError
 def process_pool(
     workers: int, *, option: str = "--workers", initializer: Callable[..., None] | None = None, **settings: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """Yields a process pool that drops pending work when the block exits. The workers end if this process is killed.
+    """Yields a process pool. Pending work is canceled when the ``with`` block exits, and the workers terminate if this
+    process is killed.
 
     Args:
         workers: Number of worker processes.
-        option: Name of the caller's option for this number, for the message.
+        option: Name of the caller's option that sets the number of workers. The error message suggests a smaller number
+            of workers.
         initializer: Function that each worker calls at its start.
         settings: Further arguments of ``ProcessPoolExecutor``.
 
@@ -44,7 +46,7 @@ def process_pool(
 
 
 def _begin(initializer: Callable[..., None] | None, *given: Any) -> None:
-    """Initializes a worker process and ends it when its parent dies.
+    """Initializes a worker process, and terminates the worker when its parent process ends.
 
     An orphaned worker would otherwise wait forever.
     """

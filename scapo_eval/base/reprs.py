@@ -1,4 +1,4 @@
-"""One-line ``repr`` texts for objects with much data, for notebooks and logs."""
+"""One-line ``repr`` texts, for notebooks and logs, of objects that contain much data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def one_line(thing: object, text: str) -> str:
 
 
 def listed(names: list[str] | tuple[str, ...], shown: int = 4) -> str:
-    """Returns the first names, separated by commas, followed by ``...`` if there are more."""
+    """Returns the first names, separated by commas, followed by ``...`` if further names exist."""
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
 
 
 def fields_in_short(thing: Any) -> str:
-    """Returns a short ``repr`` of a dataclass: small values in full, and only the sizes of large values."""
+    """Returns a short ``repr`` of a dataclass, with small values in full and only the sizes of large values."""
     return one_line(
         thing, ", ".join(f"{field.name}={_in_short(getattr(thing, field.name))}" for field in fields(thing))
     )

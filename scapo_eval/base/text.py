@@ -1,9 +1,10 @@
-"""Text preparation for matching: case folding, word characters, and the joins between the words of an alias.
+"""Preparation of text for matching, including case folding, the division into words, and the joins between the words of
+an alias.
 
-Vocabularies and captions share one definition (``docs/specification.md#matching``). Letters, digits, combining marks
-and ``_`` form words, and every other character is a border. In scripts without spaces, each letter with its marks is a
-word, so that an alias matches inside running text. Text is compared case-folded and in NFC, but every span indexes the
-original string.
+Words are defined in the same way for vocabularies and captions (``docs/specification.md#matching``). Letters, digits,
+combining marks and ``_`` form words, and every other character separates words. In scripts without spaces, each letter
+with its combining marks is a word, so that an alias matches inside continuous text. Texts are compared after case
+folding and conversion to NFC, but all spans refer to the original string.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ _SPACES = re.compile(r"\s+")
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """Returns the pattern of a word, compiled for the first non-ASCII text.
+    """Returns the regular expression of a word, which is compiled when the first non-ASCII text is processed.
 
-    The word class of regular expressions does not include combining marks.
+    The word class of regular expressions does not include all combining marks, so the pattern lists these marks.
     """
     codes = [c for block in _MARK_BLOCKS for c in block if unicodedata.category(chr(c)) in _MARKS]
     starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
@@ -95,7 +96,7 @@ _ASCII_PARTS = re.compile(r"(\w+)", re.ASCII)
 
 
 def fold(word: str) -> str:
-    """Returns a word in the form in which words are compared: case-folded and in NFC."""
+    """Returns a word after case folding and conversion to NFC, which is the form in which words are compared."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
@@ -114,7 +115,8 @@ def is_unspaced_mark(text: str) -> bool:
 def join_of(between: str) -> str:
     """Returns the join that the text between two words represents.
 
-    The join is GAP for white space or one hyphen. Otherwise, it is the text with normalized quotes, hyphens and spaces.
+    White space or a single hyphen is represented by GAP. Any other text is represented by itself, with normalized
+    quotes, hyphens and spaces.
     """
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
@@ -128,7 +130,9 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_parts(text: str) -> list[str]:
-    """Splits an NFC text into alternating parts: the text before the first word, the first word, and so on."""
+    """Splits an NFC text into a list in which the texts between words alternate with the words. The list begins with
+    the text before the first word.
+    """
     if text.isascii():
         return _ASCII_PARTS.split(text)
     borders = (0, *chain.from_iterable(word_spans(text)), len(text))
@@ -136,7 +140,8 @@ def word_parts(text: str) -> list[str]:
 
 
 def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
-    """Returns a text in NFC and, for each character of the result, the span of its original characters.
+    """Converts a text to NFC and returns, for each character of the result, the span of the original characters from
+    which it was made.
 
     Returns:
         ``(nfc, starts, ends)``, or None if the text is already in NFC.
@@ -164,7 +169,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
 
 
 def _combines(text: str, begin: int, at: int) -> bool:
-    """Returns True if the character at ``at`` is normalized together with ``text[begin:at]``."""
+    """Returns True if NFC normalization combines the character at ``at`` with characters of ``text[begin:at]``."""
     if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
         return True
     before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))

@@ -1,4 +1,4 @@
-"""Central records: mention, subsentence, answer and interval."""
+"""Record types for mentions, subsentences, answers and intervals, which the whole package uses."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class Mention:
     """An occurrence of a label's alias in a text, with ``text[start:end] == surface``.
 
     Attributes:
-        start: Index of the first character in the ORIGINAL string.
-        end: Index after the last character.
+        start: Index of the mention's first character in the ORIGINAL string.
+        end: Index after the mention's last character.
         label: Canonical label in the vocabulary.
-        surface: The text of the mention, as written.
-        use: Use of the mention in the caption. Only a ``claim`` states plainly that the object is in the image.
+        surface: Text of the mention, exactly as written.
+        use: Use of the mention in the caption. Only the use ``claim`` means that the caption states that the object is
+            in the image.
 
     Example:
         >>> import scapo_eval
@@ -71,22 +72,23 @@ class Subsentence:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One model's answer to one yes/no question, read from any supported file.
+    """Answer of one model to one yes/no question, read from a file in any supported layout.
 
     Attributes:
-        id: Question id as written in the file, by which answers are joined. Numbers are written as decimal digits.
+        id: Question id from the file, by which answers are joined with questions. Numeric ids are converted to decimal
+            digits.
         response: Text of the model's answer.
-        image: File name or id of the image. The value is None if not in the file.
+        image: File name or id of the image, or None if the file contains neither.
         question: Text of the question.
-        label: Correct answer, ``yes`` or ``no``. The value is None if not in the file.
+        label: Correct answer, ``yes`` or ``no``, or None if the file does not contain the correct answer.
         benchmark: Name of the benchmark that contains the question.
         category: Question category, such as ``adversarial``, ``popular`` or ``random``.
         mode: Prompt variant: ``base``, ``sec``, ``icc`` or ``ccs``.
         task: Subject of the question, such as ``object`` or ``attribute``.
         model: Model that answered.
-        agrees: A judge's finding on whether the answer agrees with the answer about the original figure (``same`` in
+        agrees: True if a judge found that the answer agrees with the answer about the original figure (``same`` in
             HallusionBench). The value is None if no judge was asked.
-        line: Line, array element or row in the file, from 1.
+        line: Number of the line, array element or row in the file, from 1.
     """
 
     id: str
@@ -107,7 +109,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval. Both bounds are None if the metric has no value."""
+    """A confidence interval. The lower and the upper bound are None if the metric has no value."""
 
     low: float | None
     high: float | None

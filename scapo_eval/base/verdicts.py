@@ -1,4 +1,4 @@
-"""Verdicts on claimed labels, coded in the same way in oracles, rewards and reports."""
+"""Verdicts on claimed labels, with integer codes that oracles, rewards and reports share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 
 
 class Verdict(IntEnum):
-    """The verdict on one claim. The first three codes equal the states of a cell, so arrays of states are also
-    verdicts.
+    """Verdict on one claim. The first three codes equal the states of a cell, so that an array of states can be used as
+    an array of verdicts.
 
-    ``REPEATED`` refines ``SUPPORTED`` if the order of the pieces matters (the reward). ``NOT_COUNTED`` marks, in
-    evidence for people, an ignore phrase or a mention that the chosen reading omits.
+    In the reward, which depends on the order of the pieces, ``REPEATED`` replaces ``SUPPORTED`` for a label that an
+    earlier piece already claims. In evidence for people, ``NOT_COUNTED`` marks an ignore phrase or a mention that the
+    selected reading omits.
     """
 
     UNKNOWN = UNKNOWN
@@ -24,5 +25,5 @@ class Verdict(IntEnum):
 
     @property
     def word(self) -> str:
-        """The verdict in words, as in files, tables and pages: ``supported``, ``not counted``."""
+        """Verdict in words, as written in files, tables and pages, for example ``supported`` or ``not counted``."""
         return self.name.lower().replace("_", " ")

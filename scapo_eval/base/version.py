@@ -1,4 +1,4 @@
-"""Version of the package and format name of the files that it writes."""
+"""Version of the package, and name of the format of the files that the package writes."""
 
 __version__ = "0.2.0"
 

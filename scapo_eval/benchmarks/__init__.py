@@ -1,1 +1,3 @@
-"""Benchmarks of the field. Each module defines its counts per record, its metrics, and its record BENCHMARK."""
+"""Benchmarks of hallucination in image captions and in answers about images. Each module defines a benchmark: its
+counts per record, its metrics, and its record ``BENCHMARK``.
+"""

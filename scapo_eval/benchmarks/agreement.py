@@ -1,12 +1,12 @@
 """Detection of captions with wrong image ids, by comparing claims with the ground truth of other images.
 
-Captions that are shifted by one line, or that have row numbers instead of ids, are scored without an error but yield
-worse values. Such captions agree with the ground truth of their own images no better than with a random permutation. In
-this case, other orders are tested. If another order fits far better, the ids are wrong. Otherwise, the captions may
-come from a collapsed or random policy.
+Captions that are shifted by one line, or that carry row numbers instead of image ids, cause no error but receive worse
+scores. Captions with wrong ids agree with the ground truth of their own images no better than with that of randomly
+permuted images. If the captions of a file fit no better than this, other orders are tested, and the ids are wrong if
+another order fits far better. If no other order fits, the captions may come from a collapsed or random policy.
 
-Let c(i, j) be the number of claims of caption i that are present in the image of caption j, and d(i, j) the same number
-after subtracting the means of its row and column. Under a random permutation, the sum of d(i, i) has mean 0 and
+Let c(i, j) be the number of claims of caption i that are present in the image of caption j. Let d(i, j) be c(i, j)
+after subtracting the means of row i and column j. Under a random permutation, the sum of d(i, i) has mean 0 and
 variance sum d(i, j)^2 / (n - 1) (Hoeffding 1951).
 """
 
@@ -44,7 +44,7 @@ _ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims of a sequence of captions.
+    """Claims of a sequence of captions, as two parallel arrays.
 
     Attributes:
         n: Number of captions.
@@ -58,14 +58,16 @@ class Claims:
 
     @classmethod
     def of_first(cls, n: int, caption: NDArray[np.integer], label: NDArray[np.integer]) -> Claims:
-        """Returns the claims of the first captions in a block. The caption indices must be in ascending order."""
+        """Returns the claims of the first ``OF_A_BLOCK`` captions in a block. The caption indices must be in ascending
+        order.
+        """
         n = min(n, OF_A_BLOCK)
         end = int(np.searchsorted(caption, n))
         return cls(n, caption[:end].astype(np.int32), label[:end].astype(np.int32))
 
 
 class Fit:
-    """Collector of the image rows of all captions in a file, and of the claims of a sample."""
+    """Collector of the image of every caption in a file, and of the claims of a sample of the captions."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int32]] = []
@@ -74,11 +76,11 @@ class Fit:
         self._stride = 1
 
     def add(self, rows: NDArray[np.integer], claims: Claims) -> None:
-        """Adds a block in the order of the file.
+        """Adds a block of captions; blocks must be added in the order of the file.
 
         Args:
             rows: (captions,) row of each caption's image in the ground truth.
-            claims: Claims of the first captions in the block.
+            claims: Claims of the block's first captions.
         """
         if self._blocks % self._stride == 0:
             self._kept.append((self._n, claims))
@@ -92,9 +94,9 @@ class Fit:
         """Measures the agreement of the captions with the ground truth of their images.
 
         Returns:
-            The agreement, and the description of another order if it fits far better. The agreement is None for fewer
-            than LEAST captions with a claim, or if all images have the same states of the claimed labels. The
-            description is None if no order fits far better.
+            The agreement, and the description of another order of the captions if that order fits far better. The
+            agreement is None if fewer than LEAST captions contain a claim, or if all images have the same states of the
+            claimed labels. The description is None if no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):
@@ -132,18 +134,19 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """Measures the agreement of captions with the ground truth from sums alone, as available on a cluster.
+    """Measures how well captions agree with the ground truth, using only sums, which are all that a cluster returns.
 
-    Other orders are not tested. The chance level of a mention is the share of images with its label. The standard
-    deviation is computed from the deviations of the images from this level, assuming independent images.
+    Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. The chance level of a mention of
+    a label is the share of images that contain the label. The standard deviation of the agreement is computed from the
+    deviations of the images from the chance level, assuming that images are independent.
 
     Args:
         mentioned: (labels,) number of mentions of each label.
-        table: Counts of mentions and captions per image.
+        table: Numbers of mentions and captions per image.
         truth: Ground truth.
 
     Returns:
-        The agreement. The result is None for fewer than LEAST images with a mention, or if all images have the same
+        The agreement. The agreement, or None if fewer than LEAST images have a mention or if all images have the same
         states of the mentioned labels.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
@@ -172,12 +175,12 @@ class _Sample:
 
     Attributes:
         at: (n,) positions of the sampled captions in the file.
-        rows: (captions,) ground-truth row of each caption in the file.
+        rows: (captions,) ground-truth row of the image of each caption in the file.
         caption, label: (claims,) caption and label of each distinct claim.
         truth: Ground truth.
-        named: (labels,) share of the captions that claim a label.
-        has: (labels,) share of the captions whose image contains a label.
-        spread: Mean square of d.
+        named: (labels,) share of the captions that claim each label.
+        has: (labels,) share of the captions whose image contains each label.
+        spread: Mean square of the values d(i, j), which the module's docstring defines.
     """
 
     at: NDArray[np.int64]
@@ -222,7 +225,9 @@ class _Sample:
 
     @property
     def images_alike(self) -> bool:
-        """True if all images have the same states of the claimed labels."""
+        """True if all images have the same states of the claimed labels, so that all orders of the captions fit equally
+        well.
+        """
         has = self.has[self.named > 0]
         return bool(((has == 0) | (has == 1)).all())
 
@@ -237,14 +242,15 @@ class _Sample:
         return float(self.named @ self.has / self.named.sum())
 
     def fit(self, images: NDArray[np.integer], of: NDArray[np.integer] | None = None) -> tuple[float, float, float]:
-        """Measures the fit of captions to images.
+        """Measures how well the captions fit given images.
 
         Args:
-            images: (k,) ground-truth row of the image of each of k captions.
-            of: (k,) indices of these captions in the sample. None selects all captions.
+            images: (k,) ground-truth row of the image assigned to each of k captions.
+            of: (k,) indices of these captions in the sample, or None for all captions.
 
         Returns:
-            The sum of d, its standard deviation under a permutation, and the share of claims that are present.
+            The sum of d(i, i) over the captions, the standard deviation of this sum under a random permutation, and the
+            share of claims that are present in the images.
         """
         n = len(self.at)
         image = np.full(n, -1, dtype=np.int64)
@@ -262,8 +268,8 @@ class _Sample:
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
-    """Yields plausible wrong orders, each with a description, indices of sampled captions, and the rows of their
-    images.
+    """Yields plausible wrong orders: a description, the indices of sampled captions, and the ground-truth rows of the
+    images that these captions would have.
     """
     n = len(kept.rows)
     for shift in _SHIFTS:
@@ -310,7 +316,7 @@ def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integ
 
 
 def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
-    """Returns the probable meaning of unknown ids as part of a sentence, or None if no meaning is likely.
+    """Returns a phrase that states what unknown ids probably are, or None if there is no likely explanation.
 
     Args:
         unknown: Sample of unknown caption ids.
@@ -345,13 +351,13 @@ _READINGS: dict[str, Callable[[str], str]] = {
 
 
 def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreement | None:
-    """Returns the agreement of a file with the ground truth.
+    """Returns the agreement of the captions in a file with the ground truth.
 
     Args:
         fit: Collected captions of the file.
         truth: Ground truth.
         source: Name of the file in messages.
-        any_ids: True to continue if another order fits far better.
+        any_ids: True to score the captions even if another order fits far better.
 
     Raises:
         InputError: If another order fits far better, unless ``any_ids`` is set.

@@ -1,4 +1,6 @@
-"""Shared parts of the benchmarks with yes/no answers: parsing options, evidence records, and displayed questions."""
+"""Shared parts of the benchmarks with yes/no answers: parsing options, evidence records, and the display of
+questions.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,17 @@ class AnsweredQuestion:
     """One question with the answer of one system.
 
     Attributes:
-        key: Key for joining the answers of several systems.
-        image: Id of the image. The value is None if the file contains none.
-        part: Category of the question, or empty.
-        question: Text of the question. The value is empty if the file does not contain it.
+        key: Key that identifies the question when the answers of several systems are joined.
+        image: Id of the image, or None if the file contains none.
+        part: Category of the question, or an empty string.
+        question: Text of the question, or an empty string if the file does not contain the text.
         truth: Correct answer.
-        content: Content of the image, as presented to a judge.
-        verdict: Verdict on the answer, in words.
-        right: True if the answer is correct. The value is None if this is unknown.
+        content: Description of the image's content that a judge received.
+        verdict: Verdict on the answer, as a text.
+        right: True if the answer is correct, or None if its correctness is unknown.
         response: Text of the answer.
-        description: Description in the prompt, or empty.
-        judgment: Text of the judgment.
+        description: Description that the prompt contained, or an empty string.
+        judgment: Text of the judge.
     """
 
     key: str
@@ -62,7 +64,7 @@ READING: Mapping[str, Option] = {
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
-    """Yields for each answer its question, the parsed answer, and its correctness."""
+    """Yields one record per answer, with the question, the parsed answer, and True if the answer is correct."""
     for item in items:
         question = item.question
         record: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""Comparison of plain and description-augmented answers (Table 4 of the paper) by accuracy, precision, recall and
-F1.
+"""Comparison of plain answers with answers that were given with a description in the prompt (Table 4 of the paper), by
+accuracy, precision, recall and F1.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ def augmented_runs(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """Computes the four metrics of each file of answers. The notes of a run state if its prompts contained
-    descriptions.
+    """Computes accuracy, precision, recall and F1 of each file of answers. The notes of a run state if its prompts
+    contained descriptions.
 
     Args:
         name: Name of a benchmark whose record supports ``augmented``.
-        answers: System name -> file. The first file should contain the answers without descriptions.
-        truth: Data of the benchmark, or question files. If empty, the labels in the answers are used.
-        parser_name: Rule for parsing yes or no. None selects the default of the benchmark.
+        answers: System name -> file of answers. The first file should contain the answers that were given without
+            descriptions.
+        truth: Data of the benchmark, question files, or an empty list to use the labels in the answers.
+        parser_name: Name of the rule for parsing yes or no, or None for the default of the benchmark.
         resampling: Settings for the intervals.
-        warn: Callback for warnings about an augmented baseline and about damage in readable files.
+        warn: Callback for warnings about a baseline whose prompts contain descriptions, and about damaged files that
+            can still be read.
 
     Raises:
         InputError, InputErrors: If a file is invalid.
@@ -63,7 +65,7 @@ def augmented_runs(
 
 
 def _reduced(run: Run) -> Run:
-    """Returns the run restricted to the four metrics."""
+    """Returns the run restricted to accuracy, precision, recall and F1."""
     metrics = replace(
         run.metric_set,
         formulas={name: run.metric_set.formulas[name] for name in METRICS},
@@ -74,7 +76,7 @@ def _reduced(run: Run) -> Run:
 
 
 def _has_description(path: Readable) -> bool:
-    """Returns True if an answer in the file has a description in its prompt."""
+    """Returns True if the prompt of at least one answer in the file contains a description."""
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
 
 

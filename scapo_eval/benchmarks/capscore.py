@@ -1,7 +1,8 @@
-"""Hal. Rate, Cover Rate, Cap. Score and CHAIR with the project's own matcher (paper, Eq. 4 and 5).
+"""Hallucination rate, cover rate, caption score and CHAIR, computed with the project's own matcher (paper, Eq. 4 and
+5).
 
-Hal. Rate and Cover Rate count sets of labels per caption, while CHAIR_i counts every mention. The paper equates the two
-definitions, but they differ on real captions, so both are always reported.
+Hallucination rate and cover rate count each label once per caption, while CHAIR_i counts every mention. The paper
+treats CHAIR_i and hallucination rate as equal, but they differ on real captions, so both are always reported.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def cap_score(hal_rate: float, cover_rate: float) -> float:
         hal_rate, cover_rate: Fractions in [0, 1].
 
     Returns:
-        The score in [0, 1], which is 0.0 if both terms are 0.
+        The score in [0, 1], or 0.0 if both terms are 0.
 
     Raises:
         ValueError: If a rate is outside [0, 1].
@@ -139,12 +140,12 @@ SET_PARTS: tuple[tuple[tuple[str, ...], str], ...] = ((("hallucinated", "covered
 def capscore_metrics(
     *, dagger: bool = False, weighted: bool = False, words: bool = False, people: bool = False
 ) -> MetricSet:
-    """Returns the metric set for caption scores.
+    """Returns the metric set for captions.
 
     Args:
-        dagger: True to include the set metrics for a second vocabulary and matrix (DOPA).
-        weighted: True to include the metrics of weighted labels.
-        words: True to include the metrics of a ground truth from references.
+        dagger: True to include the metrics for a second vocabulary and matrix (DOPA), which are marked with a dagger.
+        weighted: True to include the metrics that weight labels.
+        words: True to include the metrics that require a ground truth from references.
         people: True to include ``cap_people``.
     """
     formulas = _set_formulas("") | {
@@ -184,8 +185,8 @@ _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
 
 
 def _where_absent(formula: Formula) -> Formula:
-    """Returns a formula without a value if no label is known to be absent, since a Hal. Rate of 0 would then be
-    meaningless.
+    """Returns a formula that has no value if no label is known to be absent, because a hallucination rate of 0 would
+    then be meaningless.
     """
     return lambda sums: np.where(sums["absent"] > 0, formula(sums), np.nan)
 
@@ -200,12 +201,12 @@ def _mean(column: str, captions: str) -> Formula:
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
-    """Returns the counts of each caption.
+    """Returns the counts of labels and mentions for each caption.
 
     Args:
-        mentions: Mentions of n captions.
+        mentions: Mentions found in n captions.
         rows: (n,) row of each caption's image in the ground truth.
-        truth: Ground truth on the label axis of the matcher.
+        truth: Ground truth for the labels of the matcher.
 
     Returns:
         (n, 9) int64 counts in the order of COLUMNS.
@@ -230,7 +231,7 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
 
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
-    """Returns the (n, 3) counts of each caption in the order of WEIGHTED_COLUMNS.
+    """Returns the (n, 3) weight counts of n captions, in the order of WEIGHTED_COLUMNS.
 
     The arguments are the same as in :func:`caption_counts`.
     """
@@ -242,18 +243,18 @@ def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Weig
 
 
 def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Converts fractions to integer millionths, whose sums are exact in any order. NaN becomes 0."""
+    """Converts fractions to integers in units of one millionth, whose sums are exact in any order. NaN becomes 0."""
     return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CaptionScorer(Scorer):
-    """Scorer that counts labels and mentions found by the project's matcher. A second ground truth adds the dagger
-    metrics.
+    """Scorer that counts labels and mentions found by the project's matcher. A second ground truth adds the metrics
+    that are marked with a dagger.
 
     Attributes:
-        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
-        card: Terms and powers of ``cap_people``. None omits this metric.
+        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        card: Terms and powers of ``cap_people``, or None to omit this metric.
     """
 
     claims: Reading = "all"
@@ -263,7 +264,7 @@ class CaptionScorer(Scorer):
 
     @classmethod
     def of(cls, truth: Truth, dagger: Truth | None, options: ScoringOptions, *, people: bool = False) -> CaptionScorer:
-        """Creates a scorer for one or two ground truths. With ``people`` or references, it also computes
+        """Creates a scorer for one or two ground truths. With ``people`` or with references, the scorer also computes
         ``cap_people``.
         """
         truths = (truth, dagger) if dagger else (truth,)
@@ -275,7 +276,7 @@ class CaptionScorer(Scorer):
 
     @property
     def metric_set(self) -> MetricSet:
-        """Metrics for the counted columns."""
+        """Metrics that are computed from the counted columns."""
         return capscore_metrics(
             dagger=len(self.truths) > 1,
             weighted=isinstance(self.truths[0], WeightedTruth),
@@ -285,13 +286,13 @@ class CaptionScorer(Scorer):
 
     @property
     def words(self) -> ReferenceWords | None:
-        """Words of the references, if the ground truth comes from references."""
+        """Words of the references, or None if the ground truth does not come from references."""
         truth = self.truths[0]
         return truth.words if isinstance(truth, WeightedTruth) else None
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
-        """One matcher per ground truth."""
+        """Matchers for the labels of each ground truth."""
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
     def prepare(self) -> None:
@@ -320,7 +321,7 @@ class CaptionScorer(Scorer):
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Iterator[NDArray[np.int64]]:
-        """Yields the requested counts of weights, words and ``cap_people``."""
+        """Yields the counts of weights, of words and of ``cap_people``, if they were requested."""
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
@@ -344,9 +345,9 @@ class CaptionScorer(Scorer):
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per caption, based on the first ground truth.
+        """Yields the evidence of each caption, based on the first ground truth.
 
-        A record contains mentions with spans and verdicts, missed labels, and counts.
+        A record contains the mentions with spans and verdicts, the missed labels, and the counts.
         """
         truth, mentions = self.truths[0], block.evidence[0]
         labels = truth.vocabulary.labels
@@ -372,7 +373,7 @@ class CaptionScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class CaptionScores(Run):
-    """Run on captions, with its metrics as attributes.
+    """Run of one system on captions, with its metrics as attributes.
 
     Example:
         >>> import scapo_eval
@@ -383,7 +384,7 @@ class CaptionScores(Run):
 
     @property
     def hal_rate(self) -> float | None:
-        """Share of claimed labels that are absent (sets)."""
+        """Share of claimed labels that are absent, counting each label once per caption."""
         return self.values["hal_rate"]
 
     @property
@@ -398,12 +399,12 @@ class CaptionScores(Run):
 
     @property
     def chair_i(self) -> float | None:
-        """Share of mentions that are hallucinated (with multiplicity)."""
+        """Share of mentions that are hallucinated, counting repeated mentions."""
         return self.values["chair_i"]
 
     @property
     def chair_s(self) -> float | None:
-        """Share of captions with a hallucinated mention."""
+        """Share of captions that contain a hallucinated mention."""
         return self.values["chair_s"]
 
 
@@ -420,18 +421,18 @@ def score_file(
     on_block: Callable[[CaptionScorer, ScoredBlock], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionScores:
-    """Scores a caption file of any length. Memory grows only with the number of images.
+    """Scores a caption file of any length. The memory use grows only with the number of images.
 
     Args:
         path: Captions in any layout from docs/data.md, optionally compressed. ``-`` selects standard input. Records in
             memory are also accepted.
         vocabulary: Vocabulary to match.
-        oracle: Ground truth. None selects the inline ``objects``. A Truth on the labels of the vocabulary, for example
-            from references, is used unchanged.
+        oracle: Ground truth, or None for the ``objects`` in the captions' records. A ``Truth`` that is defined on the
+            labels of the vocabulary, for example from references, is used unchanged.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        dagger: Second ground truth with its vocabulary, for the ``*_dagger`` metrics.
-        people: True to add ``cap_people``. A ground truth from references always adds this metric.
-        name: Name of the system. The default is the display name of the file.
+        dagger: Second ground truth and its vocabulary, for the ``*_dagger`` metrics.
+        people: True to add ``cap_people``. ``cap_people`` is always added if the ground truth comes from references.
+        name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
@@ -466,12 +467,12 @@ def score_file(
 def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
-    """Returns the evidence of the worst captions in a file, sorted by most hallucinated labels and then by lowest Cap.
-    Score.
+    """Returns the evidence of the worst captions in a file. The captions with the most hallucinated labels come first,
+    and among equals those with the lowest caption score. Score.
 
     Args:
         path, vocabulary, oracle, options: Same as in :func:`score_file`.
-        n: Number of captions. Captions without any known cell are skipped.
+        n: Number of captions to return. Captions of images for which no label's presence is known are skipped.
 
     Raises:
         InputErrors, InputError: Same as in :func:`score_file`.
@@ -511,18 +512,19 @@ def score_captions(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of records. For files, use :func:`scapo_eval.score`.
+    """Computes caption score, hallucination rate, cover rate and CHAIR of records in memory. For captions in files, use
+    :func:`scapo_eval.score`.
 
     Args:
         records: Mappings with ``image_id`` and ``caption``, and with ``objects`` if there is no oracle.
-        vocabulary: Vocabulary object, or an argument of :meth:`Vocabulary.load`.
-        oracle: PresenceOracle, file, or None for inline ``objects``.
+        vocabulary: Vocabulary object, or a value that :meth:`Vocabulary.load` accepts.
+        oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
-        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
         resamples, seed: Settings for the intervals.
 
     Raises:
-        InputErrors: If records are faulty. The error lists them by position.
+        InputErrors: If records are faulty. The error lists the faults by the position of the record.
 
     Example:
         >>> import scapo_eval
@@ -543,14 +545,14 @@ def score_captions(
 def scores_of(
     tally: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> CaptionScores:
-    """Computes the metrics from sums.
+    """Computes the metrics from the sums over all captions.
 
     Args:
-        tally: Sums over the captions.
+        tally: Sums over all captions.
         scorer: Scorer that counted the captions.
         name: Name of the system.
         resampling: Settings for the intervals.
-        damage: Sentences about damage in the input that did not prevent reading.
+        damage: Sentences that describe damage in the input, if the input could still be read.
     """
     first, *rest = scorer.truths
     signature = Signature.of(
@@ -590,7 +592,7 @@ def scores_of(
 
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
-    """Reads the ground truth from ``objects`` in the caption file, in an additional pass over the file."""
+    """Reads the ground truth from the field ``objects`` of the captions, in an additional pass over the file."""
     if isinstance(path, Source):
         path.keep()
     faults = FaultList()
@@ -673,37 +675,39 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
+    """Computes caption score, hallucination rate, cover rate and CHAIR of captions.
 
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
-        truth: Ground truth of the images. None selects the references, or the ``objects`` in the records.
-        vocabulary: Labels and their aliases: an object, a shipped name or a file. None selects coco80, or open400 if
-            there are references but no ``truth``.
-        references: Reference captions, which serve as weights and as ground truth (alone or in addition to ``truth``):
-            ``{image id: [texts]}``, records with ``image_id`` and ``references``, a file, or
-            :class:`~scapo_eval.truths.references.References`.
-        leave_out_self: True to compare a caption that is one of the references only with the other references.
+        truth: Ground truth of the images, or None for the references or the ``objects`` in the records.
+        vocabulary: Labels and their aliases, as an object, the name of a shipped vocabulary or a file. The default
+            vocabulary is coco80, or open400 if there are references but no ``truth``.
+        references: Reference captions, as ``{image id: [texts]}``, records with ``image_id`` and ``references``, a
+            file, or :class:`~scapo_eval.truths.references.References`. References serve as weights and as ground truth,
+            alone or in addition to ``truth``.
+        leave_out_self: True to compare a caption that is itself one of the references only with the other references.
         unnamed: State of labels that no reference names, ``unknown`` (None) or ``absent``.
         weights: COCO instances (weights by area), or a file or records with ``image_id`` and ``weights``, for
             ``cover_weighted``.
-        people: True to add ``cap_people``. References always add this metric.
-        dopa: DOPA matrix, which adds the ``*_dagger`` metrics.
+        people: True to add ``cap_people``. ``cap_people`` is always added if there are references.
+        dopa: DOPA matrix, for the additional ``*_dagger`` metrics.
         dopa_vocabulary: Vocabulary of the DOPA matrix.
         name: Name of the system. The default is the name of the file, or ``captions``.
-        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`. ``all`` is the paper's protocol, and
-            ``visual`` is recommended for captions from recent models.
-        workers: Number of parsing and matching processes. None selects the current process.
+        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`. The
+            reading ``all`` is the paper's protocol, and ``visual`` is recommended for captions from recent models.
+        workers: Number of parsing and matching processes, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed of the resampling.
-        bootstrap: Resampling method, see :class:`~scapo_eval.results.results.Resampling`. None selects the method by
-            the number of images.
+        bootstrap: Resampling method, see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
+            images determines the resampling method.
         skip_bad: True to omit and count faulty records instead of raising an error.
-        on_unknown_image: Treatment of captions whose image has no ground truth.
+        on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
+            and count them.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
         drop_unfinished: True to remove an unfinished last sentence (cut off by a token limit).
-        any_ids: True to score captions even if they appear to belong to other images, for example shifted captions.
-        strict: True to reject unusual captions (repeated, empty, cut off, or uneven in number).
+        any_ids: True to score captions even if they appear to belong to other images, for example because of a missing
+            line.
+        strict: True to reject files with unusual captions (repeated, empty, cut off, or an uneven number per image).
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.

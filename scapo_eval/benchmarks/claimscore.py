@@ -1,7 +1,9 @@
-"""Hal. Rate and Cover Rate of claims by kind: presence as in the paper, and counts, attributes, relations and texts.
+"""Hal. Rate and Cover Rate of claims by kind. The kinds are presence, as in the paper, and counts, attributes,
+relations and texts.
 
-A claim counts once per caption, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`). For presence
-alone, the values equal those of ``capscore``. Claims that the ground truth cannot decide are counted separately.
+A claim counts once per caption, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`). If only
+presence is counted, the values equal those of ``capscore``. Claims that the ground truth cannot decide are counted
+separately.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ PARTS = ("generated", "hallucinated", "covered", "truth", "unknown")
 
 
 def claim_metrics(kinds: Sequence[ClaimKind]) -> MetricSet:
-    """Returns the metrics of the given kinds, both for all kinds together and for each kind."""
+    """Returns the metrics for the given kinds of claims, with one set for all kinds together and one for each kind."""
     suffixes = ["", *(f"_{kind}" for kind in kinds)]
     columns = ("captions", *(f"{part}{suffix}" for suffix in suffixes for part in PARTS))
     formulas: dict[str, Formula] = {}
@@ -80,9 +82,9 @@ class ClaimScorer(Scorer):
     """Scorer that counts claims by kind.
 
     Attributes:
-        scenes: Ground truth beyond presence, in the order of lookup.
+        scenes: Ground truths for claims other than presence, in the order of lookup.
         kinds: Kinds of claims to count.
-        claims: Reading that selects the mentions and claims to count.
+        claims: Name of the reading that selects the mentions and claims to count.
     """
 
     scenes: tuple[Scenes, ...] = ()
@@ -98,7 +100,7 @@ class ClaimScorer(Scorer):
 
     @cached_property
     def matcher(self) -> AliasMatcher:
-        """Matcher for the labels of presence."""
+        """Matcher for the labels of presence claims."""
         return AliasMatcher(self.truths[0].vocabulary, self.claims)
 
     @cached_property
@@ -114,7 +116,7 @@ class ClaimScorer(Scorer):
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """Implements ``count``; see :class:`~scapo_eval.benchmarks.scoring.Scorer`. The evidence contains the claims
-        and their states.
+        and their verdicts.
         """
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
@@ -148,7 +150,7 @@ class ClaimScorer(Scorer):
         return [known, values.count(0), len(facts & said), len(facts), values.count(-1)]
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per caption: claims with spans and verdicts, and counts."""
+        """Yields the evidence of each caption: claims with spans and verdicts, and counts."""
         found, states = block.evidence
         for k, (claims, verdicts) in enumerate(zip(found, states, strict=True)):
             image = block.captions.image_ids[k]
@@ -188,9 +190,9 @@ def score_claims(
     """Scores the claims of a caption file.
 
     Args:
-        path: Captions in any layout, or records in memory.
-        truth: Ground truth of presence.
-        scenes: Ground truth of all other kinds, in the order of lookup.
+        path: Captions in any supported layout, or records in memory.
+        truth: Ground truth for claims of presence.
+        scenes: Ground truths for all other kinds of claims, in the order of lookup.
         kinds: Kinds of claims to count.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         name: Name of the system.
@@ -253,7 +255,7 @@ def score_claims(
 
 
 def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
-    """Yields one sentence about undecided claims, if there are any."""
+    """Yields one sentence about claims that the ground truth cannot decide, if there are any."""
     counts = sums.table.counts()
     shares = [
         f"{counts[f'unknown_{kind}']:,} of {counts[f'unknown_{kind}'] + counts[f'generated_{kind}']:,} of {kind}"

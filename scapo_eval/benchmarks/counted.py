@@ -1,5 +1,5 @@
-"""Benchmarks that are defined by a single function, which counts each record. The metrics are ratios of summed
-counts.
+"""Benchmarks that are defined by a single Python function, which returns the counts of one record. The metrics are
+ratios of summed counts.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ EVIDENCE = Option(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CountedBenchmark(Benchmark):
-    """Benchmark whose records are counted one by one.
+    """Benchmark whose counts are computed record by record.
 
-    The records come from a file with fields (JSON Lines, JSON, CSV, TSV, xlsx, parquet) or from a program. Intervals
-    and tests resample images (``image_id``, ``image``...). Records without an image are resampled individually, by
-    ``id`` if they have one.
+    The records come from a file (JSON Lines, JSON, CSV, TSV, xlsx or parquet) or from a program. Intervals and tests
+    resample images, which the records name under ``image_id``, ``image`` or a similar key. Records without an image are
+    resampled individually, by ``id`` if they have one.
 
     Attributes:
-        count: Function from a record to a mapping of column -> count, a non-negative integer. Omitted columns are 0.
-            Its keyword parameters are the ``options``. It reports a faulty record by ValueError, KeyError or TypeError,
-            whose text is shown to the user.
+        count: Function that converts a record to a mapping of column -> count, which is a non-negative integer. A
+            column that the mapping omits has the count 0. The keyword parameters of the function are the ``options`` of
+            the benchmark. The function reports a faulty record by raising ValueError, KeyError or TypeError, and users
+            see the text of this error.
         columns: Names of the counts.
-        formulas: Metric -> function from summed counts to the value, for example :func:`scapo_eval.ratio` for a share
-            or a mean.
+        formulas: Metric -> function that computes its value from summed counts, for example :func:`scapo_eval.ratio`
+            for a share or a mean.
         higher_is_better: Metric -> True if higher values are better, for colors and arrows.
-        plain_numbers: Metrics that are not fractions.
-        at_most: Pairs of columns. The first count is at most the second count.
+        plain_numbers: Names of the metrics that are not fractions.
+        at_most: Pairs of columns in which the first count never exceeds the second count.
         version: Version of the counting rules, for the signature. Runs of different versions are not compared.
 
     Example:
@@ -98,7 +99,7 @@ class CountedBenchmark(Benchmark):
     def _counted(
         self, source: Readable, options: Mapping[str, Any], systems: Systems
     ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, int]]]:
-        """Yields the resampling unit, the record, and its counts.
+        """Yields each record with the unit to which it belongs in resampling, and with its counts.
 
         Raises:
             InputErrors: If records are faulty. The error lists them by line.
@@ -156,7 +157,7 @@ class CountedBenchmark(Benchmark):
         )
 
     def _said(self, option: str, value: Any) -> str | None:
-        """Returns the value of an option for the signature. Files are represented by a hash of their contents."""
+        """Returns the value of an option as the signature shows it. A file is represented by a hash of its content."""
         values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
         if self.options[option].file == "read":
             return digest(read_bytes(path) for path in values if not isinstance(path, Records)) if values else None

@@ -1,10 +1,11 @@
-"""Density of the annotations that reward responses (table of annotation density in the paper).
+"""Density of the annotations from which responses are rewarded (table of annotation density in the paper).
 
-Objects are distinct labels per response, and pieces are subsentences. A piece is supported or hallucinated if it
-contains at least one such label, repeated or not. This reading is consistent with the values of the paper, which
-reports more supported pieces (2.62) than supported objects (2.32) per response, since pieces repeat objects. A piece
-with both kinds of labels counts as both. The number of these pieces is a separate metric because the paper does not
-specify their treatment.
+The objects of a response are its distinct labels, and its pieces are subsentences. A piece is supported if it contains
+at least one supported label, and hallucinated if it contains at least one hallucinated label. Repeated labels count.
+The definition agrees with the values in the paper, which reports more supported pieces (2.62) than supported objects
+(2.32) per response, because several pieces can contain the same object. A piece with both kinds of labels counts as
+supported and as hallucinated. The number of pieces with both kinds of labels is a separate metric, because the paper
+does not say how to count these pieces.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ empty.
 
 
 def density_metrics() -> MetricSet:
-    """Returns the metric set, which contains means per response."""
+    """Returns the metric set, in which every metric is a mean per response."""
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
@@ -99,10 +100,10 @@ def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class DensityScorer(Scorer):
-    """Scorer that applies several rewards to the same responses and concatenates their counts in one row.
+    """Scorer that applies several rewards to the same responses and writes the counts of all rewards in one row.
 
     Attributes:
-        rewards: One reward per annotation and rule.
+        rewards: Rewards, one for each combination of annotation and segmentation rule.
     """
 
     rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
@@ -131,18 +132,19 @@ def score_density(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """Computes the density of every annotation under every rule in one pass over the responses.
+    """Computes the density for every annotation and every rule in one pass over the responses.
 
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
-        annotations: (vocabulary, ground truth) of each annotation.
+        annotations: Vocabulary and ground truth of each annotation.
         rules: Segmentation rules for the responses.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         resampling: Settings for the intervals.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        One run per annotation and rule, named by the vocabulary, and by the rule if there are several.
+        One run for each annotation and rule. A run is named after the vocabulary, and also after the rule if there are
+        several rules.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.

@@ -1,6 +1,6 @@
-"""Inspection of captions in Python: evidence per caption, captions with marked mentions, and rates by label.
+"""Inspection of captions in Python: the evidence for each caption, captions with marked mentions, and rates by label.
 
-The functions correspond to the verbs ``score --per-caption``, ``show`` and ``labels``.
+The functions return the same as the commands ``score --per-caption``, ``show`` and ``labels``.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def evidence(
     vocabulary: Vocabulary | str | Path = "coco80",
     claims: Reading = "all",
 ) -> list[dict[str, Any]]:
-    """Returns the evidence of each caption, the same as the lines of ``scapo-eval score --per-caption``.
+    """Returns the evidence of each caption, as ``scapo-eval score --per-caption`` writes it.
 
     Args:
-        captions: Captions as in :func:`scapo_eval.score`.
-        truth: Ground truth of the images. None selects the ``objects`` in the records.
+        captions: Captions, in any form that :func:`scapo_eval.score` accepts.
+        truth: Ground truth of the images, or None for the ``objects`` in the records.
         vocabulary: Labels and their aliases.
-        claims: Mentions that count.
+        claims: Name of the reading that selects the mentions that count.
 
     Returns:
-        One record per caption, in order: ``image_id``, ``caption``, ``mentions`` with ``start``, ``end`` (characters),
-            ``label`` and ``verdict``, ``missed`` labels, and ``counts``. The list is a valid argument of
-            ``pandas.DataFrame``.
+        One record per caption, in order. It contains ``image_id``, ``caption``, ``mentions`` with ``start``, ``end``
+        (characters), ``label`` and ``verdict``, the ``missed`` labels, and the ``counts``. The list can be passed to
+        ``pandas.DataFrame``.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
@@ -73,7 +73,8 @@ def evidence(
 
 @dataclass(frozen=True)
 class ShownCaptions:
-    """Captions with marked mentions. ``str()`` formats them for a terminal, and notebooks display them in color.
+    """Captions with marked mentions. ``str()`` formats the captions for a terminal, and notebooks display them in
+    color.
 
     Attributes:
         records: Records from :func:`evidence`.
@@ -101,13 +102,13 @@ def show(
 ) -> ShownCaptions:
     """Returns the captions of an image, or the worst captions, with marked mentions.
 
-    The worst captions have the most hallucinated labels, and among these the most missed labels. The marks are ``+``
-    (supported), ``!`` (hallucinated) and ``?`` (unknown).
+    The worst captions are those with the most hallucinated labels, and among equals those with the most missed labels.
+    The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
 
     Args:
-        captions: Captions as in :func:`scapo_eval.score`.
-        image: Id of an image, in any spelling. None selects the worst captions.
-        worst: Number of the worst captions.
+        captions: Captions, in any form that :func:`scapo_eval.score` accepts.
+        image: Id of an image, in any spelling, or None to show the worst captions.
+        worst: Number of worst captions to show.
         truth, vocabulary, claims: Same as in :func:`evidence`.
 
     Raises:
@@ -142,7 +143,8 @@ def labels(
     claims: Reading = "all",
     name: str | None = None,
 ) -> LabelRun:
-    """Returns the hallucinated and missed captions per label, the same as ``scapo-eval labels``.
+    """Returns, for each label, the numbers of captions that hallucinate or miss the label, as ``scapo-eval labels``
+    lists them.
 
     Args:
         captions, truth, vocabulary, claims: Same as in :func:`evidence`.

@@ -1,10 +1,12 @@
-"""Claims of descriptions: DCScore (Ye et al. 2025, DeCapBench), and the coverage and precision of CAPEval.
+"""Metrics of the atomic claims in descriptions: DCScore (Ye et al. 2025, DeCapBench), and the coverage and precision of
+CAPEval.
 
-A judge splits a description into atomic claims, decides which claims are true, and matches them with the claims of a
-reference (``scapo-eval judge facts``, or another tool). This module reads the verdicts. Precision, recall and F1 are
-those of DCScore, computed per description and then averaged (``eval/evaluation_decapbench.py``,
-``compute_precision_recall``). CAPEval asks for every reference claim if the description states it. Over all claims, C =
-(yes + no) / total and P = yes / (yes + no).
+A judge splits a description into atomic claims, decides which claims are true, and matches the claims with those of a
+reference (``scapo-eval judge facts``, or another tool). This module reads the judge's verdicts. Precision, recall and
+F1 are those of DCScore. The three metrics are computed per description and then averaged
+(``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge answers for every reference
+claim if the description states it (yes), contradicts it (no), or does not mention it. Counting all claims, the coverage
+is (yes + no) / total, and the precision is yes / (yes + no).
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ ANSWERS = ("yes", "no", "unsaid")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrial:
-    """One verdict on every claim of a description. DeCapBench averages over several verdicts.
+    """One verdict on every claim of a description. DeCapBench averages the scores over several such verdicts.
 
     Attributes:
-        true: For each claim, True if the claim is true.
+        true: For each claim, True if the judge considers it true.
         matched: For each claim, the reference claim that it states, or None if there is none.
     """
 
@@ -56,20 +58,21 @@ class JudgeTrial:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDescription:
-    """Judgments of one description.
+    """Judgments of one description by a judge model.
 
     Attributes:
-        line: Source line, array element or file, starting at 1.
-        image: Name of the image, otherwise the id of the description. The value is None if both are missing.
-        claims: Atomic claims. The value is None if they could not be read.
-        descriptive: For each claim, True if it describes the image, False if it is an inference or a comment.
-        true: For each claim, True if it is true. The value is None if the verdicts could not be read.
-        trials: Verdicts with matches. The value is empty if there are no reference claims, or if verdicts or matches
-            could not be read.
-        references: Reference claims. The value is None if there are none.
-        answers: For each reference claim, yes, no or unsaid. The value is None if they were not requested or could not
-            be read.
-        judging: Judge, verifier, prompts, and source of verification, as far as known.
+        line: Number of the line, array element or file that contains the description, starting at 1.
+        image: Name of the image, or the id of the description if the image is unnamed, or None if both are missing.
+        claims: Atomic claims in the description, or None if they could not be read.
+        descriptive: For each claim, True if the claim describes the image, and False if the claim is an inference or a
+            comment.
+        true: Truth value of each claim. The whole field is None if the verdicts could not be read.
+        trials: Verdicts on the claims, each with the matching reference claims. The list of trials is empty if there
+            are no reference claims, or if verdicts or matches could not be read.
+        references: Reference claims for the image, or None if there are none.
+        answers: For each reference claim, ``yes``, ``no`` or ``unsaid``, or None for the whole field if the answers
+            were not requested or could not be read.
+        judging: Names of the judge and the verifier, prompts, and source of verification, as far as known.
         unread: True if a verdict could not be read.
     """
 
@@ -89,7 +92,7 @@ class JudgedDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescriptionScores:
-    """Precision, recall and F1 of one description. The precision is None if there are no claims."""
+    """Precision, recall and F1 of one description. The precision is None if the description has no claims."""
 
     precision: Fraction | None
     recall: Fraction
@@ -97,17 +100,18 @@ class DescriptionScores:
 
 
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
-    """Returns DCScore's precision, recall and F1.
+    """Returns DCScore's precision, recall and F1 of one description.
 
-    A true claim that states a reference claim counts 1 / k if k claims (true or not, counted or not) state the same
-    reference claim. A true claim without a matching reference claim counts 1, and also as an additional reference
-    claim. The reference script cannot score a description without counted claims, and adds 1e-8 to the denominator of
-    F1. Here, F1 is exact, and recall and F1 are 0 for such a description.
+    A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
+    reference claim, including claims that are false or not counted. A true claim without a matching reference claim
+    counts 1, and also increases the number of reference claims by 1. The reference script cannot score a description
+    without counted claims, and it adds 1e-8 to the denominator of F1. Unlike the script, this function returns the
+    exact F1, and returns a recall and an F1 of 0 for a description without counted claims.
 
     Args:
         trial: Verdict on every claim.
         n_references: Number of reference claims, at least 1.
-        counted: For each claim, True if it counts (the descriptive claims). None counts all claims.
+        counted: For each claim, True if the claim counts (the descriptive claims), or None to count all claims.
     """
     sharing = Counter(match for match in trial.matched if match is not None)
     rows = zip(trial.true, trial.matched, counted or (True,) * len(trial.true), strict=True)
@@ -189,7 +193,7 @@ the reference script.
 
 
 def description_counts(description: JudgedDescription) -> NDArray[np.int64]:
-    """Returns the row of one description. Columns of unreadable judgments are 0."""
+    """Returns the row of counts of one description. Columns whose judgments could not be read are 0."""
     row = dict.fromkeys(COLUMNS, 0)
     if description.claims is not None:
         row |= {"descriptions": 1, "claims": len(description.claims)}
@@ -235,9 +239,9 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedD
 
     Args:
         path: Output of ``scapo-eval judge facts``: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
-            each), ``matched`` (a position in ``references``, or null), ``references`` and ``answers``. Alternatives are
-            a file of facts (``facts``, ``verified``), or DeCapBench's output as a file or a folder of ``N.json``.
-        warn: Callback for warnings about damage that does not prevent reading.
+            each), ``matched`` (a position in ``references``, or null), ``references`` and ``answers``. A file of facts
+            (``facts``, ``verified``) is also accepted, as is DeCapBench's output as a file or a folder of ``N.json``.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If verdicts are missing, lists differ in length, or ids are repeated.
@@ -330,8 +334,8 @@ def _decapbench(record: Record, line: int, identity: str | None) -> JudgedDescri
 
 
 def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
-    """Returns DeCapBench's verdicts in the order of the claims. Each occurrence of a repeated claim has its own
-    verdict.
+    """Returns DeCapBench's verdicts in the order of the claims. If a claim occurs several times, each occurrence has
+    its own verdict.
     """
     by_claim: dict[str, list[bool]] = {}
     for verdict in verdicts:
@@ -377,8 +381,8 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """Returns the run of one system. Metrics omit descriptions whose required verdicts could not be read, and count
-    them.
+    """Returns the run of one system. A metric omits and counts the descriptions whose required verdicts could not be
+    read.
     """
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]
@@ -413,7 +417,9 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
 
 
 def claim_rows(description: JudgedDescription) -> list[Mapping[str, Any]]:
-    """Returns the evidence of one description per claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
+    """Returns the evidence of one description, with one row per claim: ``claim``, ``true``, ``descriptive``,
+    ``reference``.
+    """
     references = description.references or ()
     matched = description.trials[0].matched if description.trials else ()
     return [

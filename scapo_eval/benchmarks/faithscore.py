@@ -1,7 +1,7 @@
 """FaithScore (Jing et al. 2024, ``framework.py``): the mean share of verified atomic facts per answer.
 
 A judge splits an answer into atomic facts, and a second model verifies each fact. Both run elsewhere. This module reads
-their verdicts.
+the verdicts of the judge and of the second model.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _VERDICTS = ("verified", "fact_scores", "fs_list", "n_verified", "num_verified")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Atomic facts of one answer.
+    """Atomic facts of one answer, with the number of verified facts.
 
     Attributes:
-        line: Line or array element of the file, starting at 1.
-        image: Name of the image, otherwise the id of the answer. The value is None if the file contains neither.
+        line: Number of the line or array element in the file, starting at 1.
+        image: Name of the image, or the id of the answer if the image is unnamed, or None if the file contains neither.
         facts: Number of facts that the judge found.
         verified: Number of verified facts.
         setting: Generation setting of the answer (``conversation``, ``detailed``...), or None.
-        judging: Judge, verifier and settings, as far as the file contains them.
+        judging: Judge, verifier and their settings, as far as the file contains them.
     """
 
     line: int
@@ -70,16 +70,16 @@ MAX_COUNT = 10**6
 
 
 def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
-    """Reads the verified facts of one run.
+    """Reads the atomic facts in one system's answers, and the verdicts on them.
 
     Args:
-        path: Records with ``facts`` and ``verified`` (lists or counts), FaithScore's own ``atomic_facts`` and
-            ``fact_scores``/``fs_list``, or only its ``fact_scores`` (an array of arrays).
-        setting: Generation setting for records without one.
-        warn: Callback for warnings about damage that does not prevent reading.
+        path: Records with ``facts`` and ``verified`` (lists or counts), records with FaithScore's own ``atomic_facts``
+            and ``fact_scores``/``fs_list``, or only its ``fact_scores`` (an array of arrays).
+        setting: Generation setting of records that state none.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
-        InputError, InputErrors: If facts are missing, verified facts outnumber facts, or ids are repeated.
+        InputError, InputErrors: If facts are missing, there are more verified facts than facts, or ids are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -143,7 +143,9 @@ def _number_of(value: object, what: str) -> int:
 
 
 def _number_verified(verdicts: object, facts: object) -> int:
-    """Returns the number of verified facts from a count, one 0/1 per fact, or a list of the verified facts."""
+    """Returns the number of verified facts, which a record states as a count, as one 0 or 1 per fact, or as a list of
+    the verified facts.
+    """
     if not isinstance(verdicts, list):
         return _number_of(verdicts, "verified")
     kinds = set(map(type, verdicts))
@@ -163,7 +165,9 @@ def _setting_name(setting: str | None) -> str | None:
 
 
 def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
-    """Returns FaithScore and Avg. Facts over all answers and for each setting (``detailed_faithscore``...)."""
+    """Returns FaithScore and the mean number of facts, over all answers and for each generation setting
+    (``detailed_faithscore``...).
+    """
     prefixes = ["", *(f"{setting}_" for setting in settings)]
     formulas: dict[str, Formula] = {}
     for prefix in prefixes:
@@ -184,7 +188,7 @@ def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Returns the metric set of a table with the given columns."""
+    """Returns the metric set that applies to a table with the given columns."""
     ending = f"_{_FACT_COLUMNS[0]}"
     return faithscore_metrics([column.removesuffix(ending) for column in columns if column.endswith(ending)])
 
@@ -203,12 +207,13 @@ def faithscore_run(
 ) -> Run:
     """Returns the FaithScore run of one system.
 
-    An answer without facts has no share. It counts in Avg. Facts but not in FaithScore, and is reported as
-    ``without_facts``. ``printed`` contains the official value, in which the share of such an answer is 0.
+    The share of verified facts is undefined for an answer without facts. An answer without facts counts in the mean
+    number of facts but not in FaithScore, and ``without_facts`` is the number of these answers. ``printed`` contains
+    the value of the official script, which uses a share of 0 for an answer without facts.
 
     Args:
         name: Name of the system.
-        run: Answers of the system.
+        run: Answers of the system with their facts.
         settings: Generation settings of all compared systems.
         resampling: Settings for the intervals.
     """

@@ -1,10 +1,12 @@
-"""HallusionBench (Guan et al. 2024): yes/no questions about a figure, about edited versions of it, or without a figure.
+"""HallusionBench (Guan et al. 2024): yes/no questions about figures and edited versions of them, and questions without
+a figure.
 
-The answers are grouped in three ways, as in ``utils.py`` of the official repository. aAcc is the accuracy of all
-questions. fAcc is the share of figures with only correct answers. qAcc is the share of questions that are answered
-correctly for each of their figures. Further metrics reproduce the script's other tables: easy and hard questions, the
-bias to yes, figures with only wrong answers, and causes of errors. In the official script, GPT-4 judges each answer.
-Here, the yes or no in the answer is compared with the ground truth, as in VLMEvalKit.
+The answers are grouped in three ways, as in ``utils.py`` of the official repository. aAcc is the accuracy over all
+questions. fAcc is the share of figures for which all answers are correct. qAcc is the share of questions that are
+answered correctly for every figure to which they refer. Further metrics reproduce the script's other tables: easy and
+hard questions, the bias toward yes, figures with only wrong answers, and causes of errors. In the official script,
+GPT-4 judges each answer. This implementation does not use a judge but compares the yes or no in the answer with the
+ground truth, as VLMEvalKit does.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ class Place:
     Attributes:
         category: ``VD`` (the question requires the figure) or ``VS`` (the figure supplements known facts).
         subcategory: ``illusion``, ``chart``...
-        visual_input: 0 without a figure, 1 with an original figure, 2 with an edited figure.
-        set: Set of related figures with their questions, the unit of intervals and tests.
-        figure: Number of the figure in its set. 0 is the original, or no figure for ``VS``.
+        visual_input: 0 for a question without a figure, 1 for an original figure, 2 for an edited figure.
+        set: Number of a set of related figures and their questions, which is the unit of intervals and tests.
+        figure: Number of the figure in its set. 0 is the original, or for ``VS`` the question without a figure.
         question: Number of the question in its set.
     """
 
@@ -79,7 +81,7 @@ class Place:
 
     @classmethod
     def of(cls, identity: str) -> Place:
-        """Parses a question id. Raises ValueError if the id does not belong to this benchmark."""
+        """Parses a question id of HallusionBench. Raises ValueError if the id does not belong to HallusionBench."""
         match = _ID.fullmatch(identity)
         if match is None:
             raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")
@@ -94,13 +96,15 @@ class Place:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups of the question: all questions, the category, and the category with its subcategory."""
+        """Names of the question's groups: all questions, its category, and its category with the subcategory."""
         category = self.category.lower()
         return "", category, f"{category}_{self.subcategory}"
 
     @property
     def units(self) -> Iterator[tuple[str, int]]:
-        """Units in its set that require a correct answer to this question."""
+        """Units of the set (figures, questions, pairs) that count as correct only if this question is answered
+        correctly.
+        """
         yield "questions", 1000 * self.figure + self.question
         if not self.text_only:
             yield "figures", self.figure
@@ -109,7 +113,7 @@ class Place:
 
 
 def _plain(identity: str) -> str:
-    """Returns an id with slashes, for any notation (VLMEvalKit uses underscores)."""
+    """Returns an id with slashes, converted from any notation (VLMEvalKit uses underscores)."""
     match = _ID.fullmatch(identity.strip())
     return "/".join(match.groups()) if match else identity
 
@@ -121,7 +125,7 @@ def read_questions(paths: Iterable[Readable]) -> list[Question]:
         paths: Official ``HallusionBench.json``, or records with ``id`` (``index``) and ``label`` (``answer``).
 
     Raises:
-        InputErrors: If records are not questions of the benchmark, or an id is repeated.
+        InputErrors: If records are not questions of HallusionBench, or an id is repeated.
     """
     faults = FaultList()
     questions: dict[str, Question] = {}
@@ -166,16 +170,16 @@ def read_hallusionbench(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Reads the answers of one system and joins them by id.
+    """Reads the answers of one system and joins them with the questions by id.
 
     Args:
         path: Official result file (``model_prediction`` beside each question), predictions from VLMEvalKit or
             lmms-eval, or records with ``id`` and ``response``.
-        questions: Questions from :func:`read_questions`. None selects the labels in the answers.
-        parse: Parser for the answers.
-        text_only: Treatment of questions without a figure.
+        questions: Questions from :func:`read_questions`, or None to use the labels in the answers.
+        parse: Function that parses an answer.
+        text_only: Treatment of questions that are asked without a figure.
         model: Model to score if the file contains several models.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If the answers cannot be joined (see :func:`~scapo_eval.benchmarks.join.join`), or ids
@@ -190,7 +194,9 @@ def read_hallusionbench(
 
 
 def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
-    """Returns the answers with only their normalized ids, since edited versions of a figure share names."""
+    """Returns the answers with normalized ids and without image names, since edited versions of a figure share a
+    name.
+    """
     return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
 
 
@@ -203,16 +209,17 @@ def joined_answers(
     notes: Sequence[str] = (),
     **more: Any,
 ) -> JoinedAnswers:
-    """Joins the answers of a system with all questions, or only with the questions that have a figure.
+    """Joins the answers of a system with the questions of the benchmark, either all of them or only those with a
+    figure.
 
     Args:
-        found: Matches of all answers.
+        found: Matches of all answers with questions.
         questions: All questions of the benchmark.
         text_only: Treatment of questions without a figure.
         source, notes, more: Same as in :func:`~scapo_eval.benchmarks.join.joined`.
 
     Raises:
-        InputError: If joining fails, or if questions without a figure are requested but do not exist.
+        InputError: If joining fails, or if questions without a figure are requested but the file contains none.
     """
     without = {k for k, question in enumerate(questions) if Place.of(question.id).text_only}
     if text_only == "out" or (text_only == "auto" and without.isdisjoint(found.question)):
@@ -247,20 +254,22 @@ def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
 
 
 def is_right(item: Graded) -> bool:
-    """Returns True if an answer is correct. Without a figure, an answer that is neither yes nor no is also correct."""
+    """Returns True if an answer is correct. For a question without a figure, an answer that is neither yes nor no also
+    counts as correct.
+    """
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
 def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
-    """Returns the cause of an error according to the official script: ``lh``, ``vi``, ``mixed``, or None for a correct
-    answer.
+    """Returns the cause of an error by the rules of the official script: ``lh``, ``vi``, ``mixed``, or None for a
+    correct answer.
 
     Args:
         place: Parts of the question id.
-        said: Parsed answer. None means neither yes nor no.
+        said: Parsed answer. None stands for an answer that is neither yes nor no.
         right: True if the answer counts as correct.
         original: Answer to the same question about the original figure (for ``VS``, without a figure).
-        agrees: True if both answers are equivalent.
+        agrees: True if the answer and the answer about the original figure are equivalent.
     """
     if right:
         return None
@@ -277,14 +286,14 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
 
 
 def metrics_of(groups: Sequence[str]) -> MetricSet:
-    """Returns the metrics that the official script prints, and the accuracies of every subcategory.
+    """Returns the metrics that the official script prints, and the accuracies for every subcategory.
 
-    The metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
-    figures_wrong lh vi mixed``. All except ``average`` also exist with the prefixes ``vd_`` and ``vs_``. The accuracies
-    of subcategories are ``vd_illusion_a_acc`` and so on.
+    The names of the metrics are ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent
+    figures_wrong lh vi mixed``. All metrics except ``average`` also exist with the prefixes ``vd_`` and ``vs_``. The
+    accuracies of the subcategories have names such as ``vd_illusion_a_acc``.
 
     Args:
-        groups: Groups of questions: ``""`` for all questions, ``vd``, ``vd_illusion``...
+        groups: Names of question groups: ``""`` for all questions, ``vd``, ``vd_illusion``...
     """
     groups = sorted(groups)
     formulas = _accuracies("", UNITS)
@@ -372,9 +381,9 @@ def _groups_in(columns: Sequence[str]) -> list[str]:
 def hallusionbench_runs(
     answers: Mapping[str, JoinedAnswers], *, parser: str, resampling: Resampling | None = None
 ) -> list[Run]:
-    """Converts the answers of several systems to runs with the metrics of all their questions.
+    """Converts the answers of several systems to runs whose metric set covers the questions of all systems.
 
-    Figures and pairs with an unanswered question are omitted and counted.
+    Figures and pairs of figures with an unanswered question are omitted and counted.
 
     Args:
         answers: System name -> answers.
@@ -435,7 +444,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
 
 
 def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
-    """Returns the counts per set, and the numbers of omitted figures and pairs."""
+    """Returns the counts of each set of figures, and the numbers of omitted figures and pairs."""
     asked: Counter[tuple[str, str, int]] = Counter()
     for question in answers.questions:
         place = Place.of(question.id)
@@ -472,8 +481,8 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Yields every answer with the cause of its error. All causes are None if originals are missing from the
-    questions.
+    """Yields every answer with the cause of the error, or None for a correct answer. All causes are None if the
+    questions do not include the original figures.
     """
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
@@ -492,7 +501,7 @@ def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
 
 
 def _asks_originals(questions: Sequence[Question]) -> bool:
-    """Returns True if every question is also asked about its original."""
+    """Returns True if every question is also asked about its original figure."""
     places = [Place.of(question.id) for question in questions]
     return {(place.set, place.question) for place in places} == {
         (place.set, place.question) for place in places if place.figure == 0
@@ -504,7 +513,7 @@ def _recognizes(answer: Answer) -> bool:
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the questions in ``HallusionBench.json`` with the paths of figures in the official archive."""
+    """Returns the questions in ``HallusionBench.json``, with the paths of their figures in the official archive."""
     if not set(first) >= HALLUSIONBENCH_KEYS:
         return None
     return (
@@ -565,7 +574,9 @@ def _score(
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Returns the metric set for the counts in a file. Version 0.2 defined easy and hard differently."""
+    """Returns the metric set for the counts in a file. Version 0.2 of the package defined easy and hard questions
+    differently.
+    """
     groups = sorted(_groups_in(columns))
     metrics = metrics_of(groups)
     former = [_column(group, name) for group in groups for name in _RIGHT]

@@ -1,7 +1,8 @@
-"""Join of a file of answers with the questions, by id and never by position.
+"""Join of a file of answers with the questions. Answers are joined by id and never by position.
 
-An answer that carries the text of its question must match the question with its id, so no answer is scored against the
-ground truth of another question. Missing, repeated and unknown answers are counted and reported.
+If an answer contains the text of its question, this text must match the question with the same id. No answer is
+therefore scored against the ground truth of another question. Missing, repeated and unknown answers are counted and
+reported.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ rejected.
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Question with its answer and the parsed answer."""
+    """Question with its answer and the yes or no that was parsed from the answer."""
 
     question: Question
     answer: Answer
@@ -50,10 +51,10 @@ class JoinedAnswers:
     Attributes:
         graded: Answered questions, in the order of the questions.
         questions: All questions.
-        duplicate: Number of repeated answers to a question. The first answer counts.
-        unknown: Number of omitted answers that belong to no question of the set.
-        notes: Remarks for readers of the values, one sentence each.
-        bad_files: Number of omitted files that could not be read.
+        duplicate: Number of repeated answers to a question, of which only the first counts.
+        unknown: Number of answers that were omitted because they belong to no question of the benchmark.
+        notes: Sentences that a reader of the values should know.
+        bad_files: Number of files that could not be read and were omitted.
     """
 
     graded: tuple[Graded, ...]
@@ -67,9 +68,10 @@ class JoinedAnswers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of ``unparsed`` (neither yes nor no), ``missing`` (unanswered), ``duplicate`` and ``unknown`` answers.
+        """Numbers of ``unparsed`` (neither yes nor no), ``missing`` (unanswered), ``duplicate`` and ``unknown``
+        answers.
 
-        ``bad_files`` is included if it is not 0.
+        The mapping also contains ``bad_files``, the number of unreadable files, unless it is 0.
         """
         counts = {
             "unparsed": sum(item.said is None for item in self.graded),
@@ -82,19 +84,20 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """Matches of answers with questions. The matches of a file are the concatenated matches of its parts.
+    """Matches of a system's answers with the questions of a benchmark. The matches of a file are the concatenated
+    matches of its parts.
 
     Attributes:
         question: For each matched answer, the position of its question.
         said: For each matched answer, the position of the parsed answer in SAYS.
-        decided: For each matched answer, True if the most permissive rule finds yes or no.
-        relabeled: For each matched answer, True if its label differs from that of the question.
-        named: Part of the benchmark -> number of answers whose id names one of its questions.
-        differing: Part -> number of these answers with a different question, and the first such answer with the
-            question of its id.
+        decided: For each matched answer, True if the most permissive parsing rule finds yes or no.
+        relabeled: For each matched answer, True if the label in the answer's record differs from that of the question.
+        named: Part of the benchmark -> number of answers whose id belongs to a question of that part.
+        differing: Part of the benchmark -> number of answers whose content contradicts the question with their id, and
+            the first such answer with that question.
         n_strangers: Number of answers to unknown questions.
-        strangers: First answers to unknown questions, or all of them.
-        answers: Matched answers. The value is empty if only counts are needed.
+        strangers: Answers to unknown questions, or only the first of these answers.
+        answers: Matched answers. The list of answers is empty if only counts are needed.
     """
 
     question: list[int] = field(default_factory=list)
@@ -110,8 +113,8 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns the matches of answers to the given questions, with their new positions. Unmatched answers are
-        unchanged.
+        """Returns the matches of answers to the given questions. The positions in the result are those in the list of
+        given questions. Answers without a question remain in the result.
         """
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]
@@ -138,24 +141,24 @@ def join(
     key: Key = plain_key,
     notes: Sequence[str] = (),
 ) -> JoinedAnswers:
-    """Finds the question of each answer and parses the answer.
+    """Finds the question that each answer belongs to, and parses the answer.
 
-    If the text or the image of an answer contradicts the question with its id, the answer belongs to the only question
-    of its image with that text, or to none. A file with a missing line or with other ids is therefore never scored
-    against the wrong ground truth.
+    If the text or the image in an answer contradicts the question with the same id, the answer is assigned to the only
+    question about its image with the same text. If there is no such question, the answer counts as unknown. Answers
+    from a file with a missing line or with other ids are therefore never scored against the wrong ground truth.
 
     Args:
         answers: Answers in reading order.
         questions: Questions with correct answers and unique ids.
-        parse: Function from a response to yes, no or None.
+        parse: Function that converts a response to yes, no or None.
         source: Name of the file of answers in messages.
-        benchmark: Name of the benchmark. Answers that name another benchmark are unknown.
-        key: Function from an answer to the id of its question.
+        benchmark: Name of the benchmark. Answers whose records name another benchmark count as unknown.
+        key: Function that returns the id of an answer's question.
         notes: Additional notes for the run.
 
     Raises:
-        InputError: If there are no answers, most answers match no question, or many answers of a part contradict the
-            question with their id.
+        InputError: If there are no answers, most answers match no question, or many answers in one part of the
+            benchmark contradict the question with their id.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
@@ -163,14 +166,14 @@ def join(
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Answers of a file, or of a part of it, prepared for joining with the questions of a benchmark.
+    """Answers of a file, or of a part of a file, prepared for joining with the questions of a benchmark.
 
     Attributes:
         answers: Answers to join.
-        key: Function from an answer to the id of its question.
-        left_out: Category without questions -> number of its answers, which are omitted.
-        numbering: Numbering of the ids, if the answers themselves determine it. All parts of a system must have the
-            same numbering.
+        key: Function that returns the id of an answer's question.
+        left_out: Category without questions -> number of answers in this category, which are omitted.
+        numbering: Numbering scheme of the ids, if it can be determined from the answers themselves. The numbering must
+            be the same in all parts of a system's answers.
     """
 
     answers: Sequence[Answer]
@@ -198,13 +201,14 @@ ANSWERS_ON_ENGINE = OnEngine(function="answers", needs=("questions",), refuses=(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AnsweredBenchmark(Benchmark):
-    """Benchmark of yes/no questions whose answers are matched one by one (:func:`match`).
+    """Benchmark of yes/no questions in which each answer is matched with its question independently (:func:`match`).
 
     Attributes:
-        read_questions: Function that reads question files, including the correct answers.
+        read_questions: Function that reads the questions and their correct answers from files.
         keyed: Function that prepares answers for joining.
-        decides: Options that affect a run apart from parsing. The default of each option is its first choice.
-        run_of: Function that creates a run from matches.
+        decides: Names of the options, other than the parsing rule, that affect the values of a run. The default of each
+            option is its first choice.
+        run_of: Function that creates a run from matched answers.
     """
 
     read_questions: Callable[[Sequence[Readable]], list[Question]]
@@ -231,7 +235,7 @@ def join_keyed(
     source: str,
     benchmark: str | None = None,
 ) -> JoinedAnswers:
-    """Joins answers like :func:`join`, after preparation by the benchmark's ``keyed`` function."""
+    """Joins answers as :func:`join` does, after the benchmark's ``keyed`` function has prepared them."""
     index = Index(questions)
     part = keyed(answers, index, source)
     matches = match(part.answers, index, parse, benchmark=benchmark, key=part.key)
@@ -241,7 +245,9 @@ def join_keyed(
 def match(
     answers: Iterable[Answer], index: Index, parse: Parser, *, benchmark: str | None = None, key: Key = plain_key
 ) -> Matches:
-    """Finds the question of each answer, independent of all other answers. The arguments are those of :func:`join`."""
+    """Finds the question of each answer, independently of all other answers. The arguments are those of
+    :func:`join`.
+    """
     matches = Matches()
     for answer in answers:
         if benchmark and benchmark_of(answer) not in (None, benchmark):
@@ -281,8 +287,8 @@ def joined(
     Args:
         found: Matches of all answers.
         questions, source, benchmark, notes: Same as in :func:`join`.
-        left_out: Category without questions -> number of its answers, which count as unknown.
-        bad_files: Errors of omitted files.
+        left_out: Category without questions -> number of answers in this category, which count as unknown.
+        bad_files: Errors of files that could not be read and were omitted.
 
     Raises:
         InputError: If joining fails, see :func:`join`.
@@ -338,7 +344,7 @@ class Index:
 
         Args:
             answer: Answer with its id, image and text.
-            named: Question with the id of the answer, if there is one.
+            named: Question whose id is that of the answer, or None.
         """
         image = image_key(answer.image, answer.mode)
         if named is not None and _asks(answer, named):

@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks with judges: the origin of verdicts, and the reading of their files."""
+"""Shared parts of the benchmarks that use a judge: the origin of verdicts, and the reading of files with verdicts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .provenance import file_looks_like
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Origin of verdicts. All fields affect the verdicts, so runs with different origins are not compared.
+    """Origin of verdicts. Every field affects the verdicts, so runs with different origins are not compared.
 
     Attributes:
-        judge: Name of the judge model. The value is None if a file does not contain it.
-        verifier: Name of the model that checks the statements listed by the judge, if there is one.
+        judge: Name of the judge model, or None if the file does not contain it.
+        verifier: Name of the model that verifies the statements that the judge listed, if there is one.
         prompt: Hash of the prompts.
         sampling: Sampling settings that differ from the defaults, or ``default``.
-        against: Source of verification for the claims.
+        against: Source against which claims are verified.
     """
 
     judge: str | None = None
@@ -38,17 +38,21 @@ class Judging:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
-        """Returns the origin stated in a record of verdicts. Values in ``known`` take precedence over the record."""
+        """Returns the origin of the verdicts that a record states. Values in ``known`` take precedence over values in
+        the record.
+        """
         told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}
         return cls(**{**told, **known})
 
     def to_record(self) -> dict[str, str]:
-        """Returns the origin as keys of a record that :meth:`of` can read."""
+        """Returns the origin as fields of a record that :meth:`of` can read."""
         return {key: value for name, key in _KEYS.items() if (value := getattr(self, name)) is not None}
 
     @classmethod
     def fields(cls, judgings: Iterable[Judging]) -> dict[str, str | None]:
-        """Returns the signature fields for a run with these judgings. Several values of a field are joined by ``+``."""
+        """Returns the signature fields that state the origins of a run's verdicts. If a field has several values, they
+        are joined by ``+``.
+        """
         several = set(judgings)
         joined = {
             name: "+".join(sorted({value for one in several if (value := getattr(one, name))})) or None
@@ -58,7 +62,7 @@ class Judging:
 
     @classmethod
     def notes(cls, judgings: Iterable[Judging]) -> list[str]:
-        """Returns one sentence for each field of the origin that varies within a file."""
+        """Returns one sentence for each field of the origin that has several values within a file."""
         several = set(judgings)
         values = {
             name: sorted({str(getattr(one, name) or "unnamed") for one in several}) for name in ("judge", "prompt")
@@ -79,14 +83,16 @@ _KEYS = {
 
 
 def digest_of(images: Iterable[str | None]) -> str:
-    """Returns the hash of the image names, or ``none`` if some names are missing."""
+    """Returns a hash of the image names, or ``none`` if some names are missing."""
     named = list(images)
     known = sorted(image for image in named if image is not None)
     return digest(known) if len(known) == len(named) else "none"
 
 
 def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: bool) -> None:
-    """Raises the collected faults. If no record is of the wanted kind, a single error describes the file."""
+    """Raises the collected faults. If no record is of the expected kind, it raises a single error about the file
+    instead.
+    """
     if nothing and faults.total > 1:
         first = faults.errors[0]
         looks = file_looks_like(path)
@@ -96,7 +102,9 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
 
 
 def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRecord]:
-    """Yields the records of any container. Array elements that are not objects are wrapped under ``key``."""
+    """Yields the records in a file of any format. Array elements that are not objects are converted to objects with the
+    single key ``key``.
+    """
     if isinstance(path, Records):
         yield from open_rows(path, warn=warn)
         return

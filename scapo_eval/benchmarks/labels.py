@@ -1,7 +1,7 @@
-"""Hallucinated and missed labels, and labels that are hallucinated together.
+"""Statistics of hallucinated and missed labels, and of labels that are hallucinated together.
 
-Rates are shares of captions with Wilson's 95 % score interval (Wilson 1927). The interval assumes independent captions,
-so it is slightly too narrow if there are several captions per image.
+Rates are shares of captions, with Wilson's 95 % score interval (Wilson 1927). Wilson's interval assumes that captions
+are independent, so it is slightly too narrow if there are several captions per image.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from .scoring import ScoredBlock, ScoringOptions
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """Sums over captions, per label of a vocabulary.
+    """Counts of captions and mentions for each label of a vocabulary.
 
     Attributes:
-        labels: Labels of the vocabulary, in order. Their number is L.
-        mentions: (L,) mentions of the label.
-        hallucinated: (L,) captions that claim the label although it is absent.
-        supported: (L,) captions that claim the label and whose image contains it.
-        unknown: (L,) captions that claim the label while its cell is unknown.
-        truth: (L,) captions whose image contains the label.
-        both: (L, L) captions that hallucinate both labels.
-        beside: (L, L) captions that hallucinate the row's label and claim the column's label, which is present.
+        labels: The L labels of the vocabulary, in order.
+        mentions: (L,) number of mentions of each label.
+        hallucinated: (L,) number of captions that claim the label although it is absent.
+        supported: (L,) number of captions that claim the label and whose image contains it.
+        unknown: (L,) number of captions that claim the label although its presence in the image is unknown.
+        truth: (L,) number of captions whose image contains the label.
+        both: (L, L) number of captions that hallucinate the labels of the row and of the column.
+        beside: (L, L) number of captions that hallucinate the row's label and claim the column's label, which is
+            present.
     """
 
     labels: tuple[str, ...]
@@ -55,13 +56,13 @@ class LabelCounts:
         states: NDArray[np.int8],
         mentions: NDArray[np.int64],
     ) -> LabelCounts:
-        """Counts the labels of n captions.
+        """Returns the label counts of n captions.
 
         Args:
             labels: L labels.
-            claimed: (n, L) True if a caption claims a label.
-            states: (n, L) state of a label in the caption's image: 1 present, 0 absent, -1 unknown.
-            mentions: (L,) mentions of each label.
+            claimed: (n, L) array that is True if a caption claims a label.
+            states: (n, L) states of the labels in each caption's image: 1 present, 0 absent, -1 unknown.
+            mentions: (L,) number of mentions of each label.
         """
         wrong, right = claimed & (states == 0), claimed & (states == 1)
         a, b = wrong.astype(np.float64), right.astype(np.float64)  # float for a BLAS product; exact below 2**53
@@ -90,7 +91,7 @@ class LabelRun:
 
     Attributes:
         scores: Scores of the captions.
-        counts: Counts per label.
+        counts: Counts of each label.
     """
 
     scores: CaptionScores
@@ -98,7 +99,9 @@ class LabelRun:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Mentioned or present labels with their counts and rates, a valid argument of ``pandas.DataFrame``."""
+        """Rows of labels that are mentioned or present, with counts and rates, which can be passed to
+        ``pandas.DataFrame``.
+        """
         counts, columns = self.counts, label_rows(self.counts)
         return [
             {"label": label, **{name: values[k] for name, values in columns.items()}}
@@ -107,10 +110,11 @@ class LabelRun:
         ]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Returns the hallucinated and missed labels, and labels that occur together, for ``--json``.
+        """Returns the hallucinated labels, the missed labels, and the labels that are hallucinated together, for
+        ``--json``.
 
         Args:
-            top: Maximum length of each list. None selects all labels.
+            top: Maximum length of each list, or None to list all labels.
         """
         counts, table = self.counts, self.rows
         most, both, beside = together(counts, top or len(counts.labels))
@@ -154,7 +158,7 @@ def score_labels(
     Args:
         path: Caption file.
         vocabulary: Vocabulary to match.
-        oracle: Ground truth. None selects the inline ``objects``.
+        oracle: Ground truth, or None for the ``objects`` in the captions' records.
         options: Settings for scoring.
         name: Name of the system.
         on_progress: Callback that receives the number of raw bytes of each scored block.
@@ -186,13 +190,15 @@ def score_labels(
 
 
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
-    """Returns the counts and rates of each label, as columns.
+    """Returns the counts and rates of each label, as columns of a table.
 
-    ``mentions`` is the number of mentions. ``claims`` is the number of captions that claim the label while its cell is
-    known. Of these, ``hallucinated`` is the number with an absent label, with its ``rate`` and Wilson interval ``low``,
-    ``high``. ``truth`` is the number of captions whose image contains the label. Of these, ``missed`` is the number
-    that do not claim it, with ``miss_rate``, ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that
-    claim the label while its cell is unknown.
+    ``mentions`` is the number of mentions of the label. ``claims`` is the number of captions that claim the label and
+    for whose image its presence is known. ``hallucinated`` is the number of captions among ``claims`` whose image does
+    not contain the label. The share of these captions is ``rate``, with the Wilson interval ``low``, ``high``.
+    ``truth`` is the number of captions whose image contains the label. ``missed`` is the number of captions among
+    ``truth`` that do not claim the label. The share of these captions is ``miss_rate``, with the Wilson interval
+    ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that claim the label although its presence in the
+    image is unknown.
     """
     claims = counts.hallucinated + counts.supported
     missed = counts.truth - counts.supported
@@ -212,15 +218,15 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Returns Wilson's 95 % score interval of a share (Wilson 1927). The bounds are None if n is 0."""
+    """Returns Wilson's 95 % score interval of a share (Wilson 1927). Both bounds are None if n is 0."""
     return score_interval(hits / n, n) if n else (None, None)
 
 
 def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Finds hallucinations that occur together, and the supported labels beside them.
+    """Finds labels that are hallucinated in the same captions, and supported labels that accompany hallucinated labels.
 
     Returns:
-        The labels that are hallucinated most often, the (top, top) numbers of captions that hallucinate both labels,
+        The labels that are hallucinated most often, the (top, top) numbers of captions that hallucinate two of them,
         and the most frequent ``(hallucinated label, supported label, captions)``.
     """
     total, beside = counts.hallucinated, counts.beside
@@ -232,15 +238,15 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
 
 @dataclass(frozen=True, slots=True)
 class AbsentClaims:
-    """Counts of one label that captions claim although it is absent from the ground truth.
+    """Counts of one label that captions claim for images in which the ground truth marks it as absent.
 
     Attributes:
         label: Name of the label.
         annotated: Number of captioned images that contain the label according to the ground truth.
-        claimed: Number of images for which the label is claimed and its state is known.
-        absent: Number of these images without the label.
-        agreed: Number of the latter images in which at least two systems claim the label.
-        images: Examples of these images, sorted by decreasing agreement.
+        claimed: Number of images for which a caption claims the label and the ground truth states if it is present.
+        absent: Number of images among ``claimed`` that do not contain the label.
+        agreed: Number of images among ``absent`` for which at least two systems claim the label.
+        images: Examples of images counted in ``absent``, sorted by decreasing number of systems that claim the label.
     """
 
     label: str
@@ -251,7 +257,9 @@ class AbsentClaims:
     images: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields, and ``share`` (absent divided by claimed) with its Wilson interval ``low``, ``high``."""
+        """Returns the fields as a mapping, and ``share`` (absent divided by claimed) with its Wilson interval ``low``,
+        ``high``.
+        """
         low, high = wilson(self.absent, self.claimed)
         counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
         share = self.absent / self.claimed if self.claimed else None
@@ -266,10 +274,11 @@ def absent_claims(
     *,
     examples: int = 5,
 ) -> list[AbsentClaims]:
-    """Returns the labels that captions claim although they are absent from the ground truth, sorted by agreement.
+    """Returns the labels that captions claim for images in which the ground truth marks them as absent. Labels that
+    several systems claim for the same images come first.
 
-    If several systems claim the same label for the same image, the label may be missing from the ground truth. A person
-    must check the image to confirm this.
+    If several systems claim the same label for the same image, the image may contain the label although the ground
+    truth marks it as absent. Only a person who checks the image can confirm that the ground truth is wrong.
 
     Args:
         paths: Caption files, one per system.

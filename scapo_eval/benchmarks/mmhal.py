@@ -1,6 +1,6 @@
 """MMHal-Bench (Sun et al. 2023, ``eval_gpt4.py``): a judge rates each of 96 answers from 0 to 6.
 
-Ratings below 3 indicate a hallucination. The judge runs elsewhere, and this module reads its ratings.
+Ratings below 3 indicate a hallucination. The judge is run separately, and this module reads its ratings.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Rating:
     """Rating of one answer by a judge.
 
     Attributes:
-        line: Line or array element of the file, starting at 1.
-        image: Name of the image. The value is None if the file contains none.
-        rating: Rating from 0 to 6. The value is None if the judge's text does not contain exactly one rating.
-        question_type: Question type, one of TYPES. The value is None if the file does not contain it.
-        judging: Judge and settings, as far as the file contains them.
+        line: Number of the line or array element in the file, starting at 1.
+        image: Name of the image, or None if the file contains none.
+        rating: Rating from 0 to 6, or None if the judge's text does not contain exactly one rating.
+        question_type: Question type, one of TYPES, or None if the file does not contain it.
+        judging: Judge and its settings, as far as the file contains them.
     """
 
     line: int
@@ -66,9 +66,10 @@ class Rating:
 
 
 def parse_rating(text: str) -> int | None:
-    """Returns the rating in a judge's text by the official rule: ``rating: N`` in any case.
+    """Returns the rating that a judge's text states in the official form ``rating: N``, in upper or lower case.
 
-    Returns None if the text contains no rating or several. The official script uses 0 in this case.
+    Returns None if the text contains no rating or several ratings. The official script uses the rating 0 for such a
+    text.
     """
     lowered = text.lower()
     if "rating: " not in lowered:
@@ -81,14 +82,14 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
     """Reads the ratings of one run of MMHal-Bench.
 
     Args:
-        path: Official evaluation output (a JSON array of chat completions, or of the judge's texts), or records (JSON
-            lines, JSON array, table) with ``rating`` or ``judge_text``, and optionally ``question_type``, ``image_id``,
-            ``judge_model``.
-        warn: Callback for warnings about damage that does not prevent reading.
+        path: Official evaluation output (a JSON array of chat completions or of the judge's texts), or records (JSON
+            Lines, a JSON array or a table) with ``rating`` or ``judge_text``, and optionally ``question_type``,
+            ``image_id``, ``judge_model``.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        One rating per record. If no record contains a question type and there are 96 records, the types follow from the
-        official order.
+        A list with one rating per record. If there are 96 records and none contains a question type, the types are
+        assigned in the official order.
 
     Raises:
         InputError, InputErrors: If ratings are missing or out of range, answers come from several models, or answers
@@ -192,7 +193,7 @@ METRICS = MetricSet(
 
 
 def rating_counts(rating: Rating) -> NDArray[np.int64]:
-    """Returns the row of one rated answer. All counts are 0 if there is no rating."""
+    """Returns the row of counts of one rated answer. All counts are 0 if there is no rating."""
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
@@ -206,8 +207,9 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
 def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | None = None) -> Run:
     """Returns the MMHal-Bench run of one system.
 
-    Answers without a rating are omitted from every metric and counted as ``unparsed``. For a full run, ``printed``
-    contains the values printed by the official script, which uses 0 for such answers.
+    Answers without a rating are omitted from every metric and counted as ``unparsed``. For a run with all answers,
+    ``printed`` contains the values that the official script prints. The script uses the rating 0 for answers without a
+    rating.
     """
     builder = CountBuilder(COLUMNS)
     whole = len(ratings) == QUESTIONS
@@ -255,7 +257,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the questions of the benchmark, which have no ids but a fixed order, or returns None for other files."""
+    """Yields the questions of the benchmark, which have no ids but a fixed order. Returns None for other files."""
     if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
         return None
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
@@ -293,7 +295,7 @@ def _judges_words(row: Mapping[str, Any]) -> str:
 def _view(
     files: Mapping[str, Readable], resampling: Resampling, warn: Warn
 ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-    """Returns a run and the rated answers of each file, for the report."""
+    """Returns a run and the rated answers of each file, for display in the report."""
     read = {name: (path, read_ratings(path, warn=warn)) for name, path in files.items()}
     return [(mmhal_run(name, ratings, resampling), _rated(path, ratings)) for name, (path, ratings) in read.items()]
 

@@ -1,9 +1,10 @@
 """Object HalBench (Rohrbach et al. 2018, Yu et al. 2024): CHAIR on detailed descriptions of 300 COCO images.
 
-In the reference implementation, a language model lists the objects of each description, which are then looked up in a
-synonym list. Here, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR profile reads the
-description offline. In both cases, a profile converts words to objects. Without a judge, all counts equal those of
-CHAIR. ``names="runs"`` reads a listed name like the reference implementation, see :class:`NameRuns`.
+In the reference implementation, a language model lists the objects in each description, and a synonym list maps them to
+COCO's objects. In this implementation, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR
+profile finds them in the description without a model. With or without a judge, a profile converts words to objects. If
+no judge is used, all counts equal those of CHAIR. ``names="runs"`` interprets a listed name like the reference
+implementation, see :class:`NameRuns`.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ mention at least one object. ``chair_i`` counts mentions, and ``recall`` counts 
 
 @dataclass(frozen=True)
 class ObjHalScorer(ChairScorer):
-    """Scorer with the counts of CHAIR and the number of captions that mention an object."""
+    """Scorer that computes the counts of CHAIR and the number of captions that mention an object."""
 
     __repr__ = fields_in_short
 
@@ -93,22 +94,22 @@ class ObjHalScorer(ChairScorer):
         return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence of CHAIR, and the judge's list if there is one."""
+        """Yields the evidence of CHAIR for each caption, with the judge's list if there is one."""
         for record in super().records(block):
             listed = self.profile.lists[record["caption"]] if isinstance(self.profile, Listed) else None
             yield record if listed is None else {**record, "extracted": list(listed)}
 
 
 class NameRuns:
-    """Reader of listed names by the rules of ``eval_gpt_obj_halbench.py``.
+    """Reader that converts listed names to objects by the rules of ``eval_gpt_obj_halbench.py``.
 
-    The objects of a name are its word pairs in the synonym list. A name without such a pair is divided into runs of
-    nouns, each of which is one object or none (``person hand`` is not a person). Objects are deduplicated by their
-    lemmatized words and not by their meaning, so a man and a woman are two persons. The script tags and lemmatizes with
-    spaCy's ``en_core_web_trf``, and this class with NLTK.
+    The objects of a name are its pairs of adjacent words that the synonym list contains. A name without such a pair is
+    divided into runs of consecutive nouns, and each run is one object or none (``person hand`` is not a person).
+    Repeated objects are removed if their lemmatized words are equal, so "man" and "woman" count as two mentions of a
+    person. The official script tags and lemmatizes with spaCy's ``en_core_web_trf``, whereas this class uses NLTK.
 
     Args:
-        synonyms: Words of each object. The script uses ``synonyms_refine.txt``.
+        synonyms: Table of the words of each object. The official script uses ``synonyms_refine.txt``.
     """
 
     def __init__(self, synonyms: Synonyms) -> None:
@@ -124,13 +125,17 @@ class NameRuns:
         return self.labels(dict.fromkeys(word for name in names for word in self.words(name)))
 
     def labels(self, words: Iterable[str]) -> list[int]:
-        """Returns the label ids of the words that are objects. The seat of a toilet is not an object."""
+        """Returns the label ids of those words that are objects. If a name contains "toilet", the word "seat" in the
+        same name is not an object.
+        """
         listed = list(words)
         toilet = "toilet" in listed
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Returns the word pairs in a name, otherwise its runs of nouns, as lemmas."""
+        """Returns the pairs of words in a name that are objects, or otherwise its runs of consecutive nouns, as
+        lemmas.
+        """
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
         lemmas = [lemma(word) for word, _ in tagged]
@@ -151,16 +156,17 @@ class NameRuns:
 
 
 class Listed:
-    """Profile that reads the list from a judge instead of the caption.
+    """Profile that reads the objects from a judge's list instead of from the caption.
 
     Args:
         profile: Profile that converts a listed name to objects.
-        lists: Caption -> list from the judge.
-        judging: Judge and settings, for the signature.
+        lists: Caption -> names that the judge listed.
+        judging: Judge and its settings, for the signature.
         names: ``words`` to count an object once per listed name, or ``runs``, see :class:`NameRuns`.
 
     Raises:
-        InputError: If ``runs`` is combined with a profile other than ``opera``, whose tagger and synonyms it requires.
+        InputError: If ``runs`` is combined with a profile other than ``opera``, because ``runs`` requires the tagger
+            and the synonyms of ``opera``.
     """
 
     def __init__(
@@ -212,16 +218,16 @@ class Listed:
 def listed_objects(
     scorer: ObjHalScorer, block: ScoredBlock
 ) -> Iterator[tuple[str, str, list[tuple[str, bool | None]]]]:
-    """Yields the verdict on every name that a judge listed.
+    """Yields the verdict on every name that a judge listed, grouped by caption.
 
     Args:
-        scorer: Scorer with the judge's lists.
+        scorer: Scorer that contains the judge's lists.
         block: Scored block.
 
     Yields:
-        ``(image id, caption, names)`` per caption. ``names`` contains pairs of a name and its verdict: True if the
-        object is present, False if it is absent. The verdict is None if the name is not an object of the profile, or
-        its cell is unknown.
+        A tuple ``(image id, caption, names)`` for each caption. ``names`` contains pairs of a name and its verdict,
+        which is True if the object is present and False if it is absent. The verdict is None if the name is not an
+        object of the profile, or the ground truth does not state if it is present.
     """
     profile, truth = scorer.profile, scorer.truths[0]
     assert isinstance(profile, Listed)
@@ -247,14 +253,14 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Lists from a judge for a file of captions.
+    """Object lists from a judge for a file of captions.
 
     Attributes:
-        captions: Captions with readable lists.
-        lists: Caption -> list from the judge.
-        judging: Judge and settings.
-        unread: Number of captions with unreadable lists.
-        unfinished: True if unfinished sentences were removed before judging.
+        captions: Captions whose lists could be read.
+        lists: Caption -> names that the judge listed.
+        judging: Judge and its settings.
+        unread: Number of captions whose lists could not be read.
+        unfinished: True if unfinished last sentences were removed before judging.
     """
 
     captions: Captions
@@ -271,11 +277,11 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
 
     Args:
         path: Records with ``image_id``, ``caption`` and ``extracted`` (a list of names, or null).
-        warn: Callback for warnings about damage that does not prevent reading.
-        on_error: Callback for each faulty record. Without a callback, all faults are raised together.
+        warn: Callback for warnings about damaged input that can still be read.
+        on_error: Callback that receives each faulty record. Without a callback, all faults are raised as one error.
 
     Raises:
-        InputError: If no list could be read, or the lists were made in several ways.
+        InputError: If no list could be read, or the lists come from several judges or settings.
         InputErrors: If records are faulty, or a caption has two different lists.
     """
     name = display_name(path)
@@ -334,13 +340,14 @@ def score_objhal(
     """Computes the metrics of Object HalBench for one file.
 
     Args:
-        path: Captions in any layout, or the output of ``scapo-eval judge objhal``.
+        path: Captions in any supported layout, or the output of ``scapo-eval judge objhal``.
         profile: Profile that converts captions or listed names to objects.
         oracle: Ground truth.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        source: Source of the object words.
+        source: ``judge`` to read the objects from a judge's lists, ``matcher`` to find them with the profile, or
+            ``auto`` to choose by the content of the file.
         names: Rule that converts listed names to objects.
-        name: Name of the system. The default is the display name of the file.
+        name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
@@ -408,7 +415,7 @@ def score_objhal(
 def _judged_blocks(
     judged: Judged, name: str, skipped: Sequence[InputError], on_error: ErrorHandler | None
 ) -> Iterator[ParsedBlock]:
-    """Reports the skipped faulty records, then yields the captions with readable lists."""
+    """Reports the faulty records that were skipped, then yields the captions whose lists could be read."""
     for error in skipped:
         if on_error is not None:
             on_error(error)
@@ -420,7 +427,9 @@ _PICTURE = 1 << 10
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the requests of the benchmark file. It embeds the images, which are replaced by their COCO ids."""
+    """Yields the requests in the benchmark file. The file embeds the images, and the requests refer to them by COCO id
+    instead.
+    """
     if not {"image_id", "question", "image"} <= set(first) or len(str(first["image"])) < _PICTURE:
         return None
     return (

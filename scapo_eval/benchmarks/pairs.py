@@ -1,7 +1,8 @@
-"""Preference pairs from sampled responses, which mark the better of two texts about an image by a score.
+"""Preference pairs from sampled responses. A score determines the better of two texts about the same image.
 
-Whole responses are compared by Cap. Score, Hal. Rate or SCAPO's reward. Alternatively, sentences are compared: two
-samples share all text up to a sentence, and one sample continues with present objects, the other with absent objects.
+Whole responses are compared by their caption score, their hallucination rate or SCAPO's reward. Alternatively, two
+samples with the same text up to a sentence are compared, if one continues with present objects and the other with
+absent objects.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ _CONFIGS: Mapping[By, RewardConfig] = {
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """Settings for creating pairs.
+    """Settings for the selection of preference pairs.
 
     Attributes:
-        by: Score that compares responses.
-        min_gap: Minimum gap between the scores, in their unit. None selects MIN_GAP. Equal scores never form a pair.
-        length_ratio: Maximum ratio of the numbers of words in the longer and the shorter text.
-        max_pairs: Maximum number of pairs per prompt (for sentences, per prompt and shared text). The pairs with the
-            largest gaps are kept, and each text occurs in at most one pair.
+        by: Name of the score that compares responses.
+        min_gap: Minimum difference between the scores of a pair, in the unit of the score. None selects MIN_GAP.
+            Responses with equal scores never form a pair.
+        length_ratio: Maximum ratio of the number of words in the longer text to that in the shorter text.
+        max_pairs: Maximum number of pairs per prompt (if sentences are compared, per prompt and shared text). The pairs
+            with the largest differences are kept, and each text occurs in at most one pair.
 
     Raises:
         InputError: If a value is out of range.
@@ -73,9 +75,9 @@ class Candidate:
     Attributes:
         line: Line of the response in its file.
         text: Full text, including the shared text.
-        score: Displayed score: Cap. Score or Hal. Rate in percent, or a reward.
-        quality: Score for which higher is better.
-        words: Number of white-space chunks in the compared part.
+        score: Score as displayed: a caption score or a hallucination rate in percent, or a reward.
+        quality: Form of the score for which higher is better.
+        words: Number of words, separated by white space, in the compared part of the text.
     """
 
     line: int
@@ -87,13 +89,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Preference between two texts.
+    """Preference between two texts about the same image.
 
     Attributes:
         image_id: Canonical image id.
         prompt: Prompt of both responses.
         chosen, rejected: Better and worse text.
-        shared: Number of shared characters at the start (for sentences, otherwise 0).
+        shared: Number of characters at the start that both texts share if sentences are compared, otherwise 0.
     """
 
     image_id: str
@@ -104,7 +106,7 @@ class Pair:
 
     @property
     def gap(self) -> float:
-        """Difference of the qualities, greater than 0."""
+        """Difference between the qualities of the two texts, greater than 0."""
         return self.chosen.quality - self.rejected.quality
 
 
@@ -114,9 +116,9 @@ class PairTally:
 
     Attributes:
         responses, prompts: Numbers of responses and prompts in the file.
-        pairs: Number of pairs.
+        pairs: Number of preference pairs.
         paired_prompts: Number of prompts with at least one pair.
-        unknown_images: Number of omitted responses whose image has no ground truth.
+        unknown_images: Number of responses that were omitted because their image has no ground truth.
     """
 
     responses: int
@@ -129,12 +131,12 @@ class PairTally:
 def pairs_of(
     responses: Sequence[ForeignCaption], vocabulary: Vocabulary, oracle: Any, settings: PairSettings
 ) -> Iterator[Pair]:
-    """Yields the pairs of sampled responses, prompt by prompt in the order of the file.
+    """Yields the preference pairs among sampled responses, prompt by prompt in the order of the file.
 
     Args:
-        responses: All samples. Samples with the same image and prompt are compared.
+        responses: All samples. Only samples with the same image and prompt are compared.
         vocabulary, oracle: Arguments of :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
-        settings: Settings for creating pairs.
+        settings: Settings for the selection of pairs.
 
     Raises:
         InputError, InputErrors: If an image is unknown to the oracle.
@@ -169,7 +171,7 @@ def pairs_of(
 
 
 def _candidates(line: int, result: RewardResult, by: By) -> Iterator[tuple[str, Candidate]]:
-    """Yields the candidates of a response, each with the text that both texts of a pair must share."""
+    """Yields the candidates of a response, each with the text that both members of a pair must share."""
     text = result.response
     if by == "sentence":
         for part, claims in zip(result.parts, result.claims, strict=True):
@@ -199,14 +201,14 @@ def pair_file(
     skip_unknown_images: bool = False,
     write: Callable[[Pair], object],
 ) -> PairTally:
-    """Creates the pairs of a rollout file.
+    """Creates the preference pairs of a rollout file.
 
     Args:
         path: Rollouts in any layout that ``scapo-eval reward`` reads.
         vocabulary: Vocabulary to match.
         oracle: Ground truth.
-        settings: Settings for creating pairs.
-        prompt: Prompt of responses whose records contain none.
+        settings: Settings for the selection of pairs.
+        prompt: Prompt of responses whose records contain no prompt.
         skip_unknown_images: True to omit responses to images that are unknown to the oracle.
         write: Callback that receives each pair.
 
@@ -242,14 +244,14 @@ def pair_file(
 
 
 def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:
-    """Converts a pair to the format of a framework, with the scores under ``metadata``.
+    """Converts a pair to the record format of a training framework, with the scores under ``metadata``.
 
     Args:
         pair: Pair to convert.
         layout: ``trl``: conversational ``prompt``, ``chosen``, ``rejected`` and ``images`` (DPOTrainer 1.16).
             ``llamafactory``: ShareGPT with ``"ranking": true`` (see DATASET_INFO). ``ms-swift``: ``messages`` that end
             with the chosen answer, and ``rejected_response``.
-        by: Score that compared the responses.
+        by: Name of the score that compared the responses.
         image: Path of the image.
     """
     chosen, rejected = pair.chosen.text, pair.rejected.text

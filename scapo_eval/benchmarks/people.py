@@ -1,15 +1,18 @@
-"""``cap_people``: a joint score per caption that agrees with people's ratings better than Cap. Score.
+"""``cap_people``: a joint score per caption that agrees with people's ratings better than the caption score. Score.
 
-The score is a product of terms, each raised to a fixed power (the card). Definitions and powers were chosen on one half
-of the images of THumB (and of Composite, for the card without references) and are frozen. docs/validity.md has the
-agreement on the other halves and the limits of the score. The score is deterministic and needs no model.
+The joint score is a product of terms, each raised to a fixed power. A *card* lists the terms and their powers.
+Definitions and powers were chosen on one half of the images of THumB (and of Composite, for the card without
+references) and have not been changed since. The page docs/validity.md reports the agreement on the other halves and the
+limits of the score. The score is deterministic and requires no model.
 
-- *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. Covered are the content words that
-  the caption shares with any reference. Missed are the references' other words, each times the share of references that
-  contain it: a detail that only one reference mentions earns as much as any other word, and costs little if it is
-  missing. Unnamed are the caption's words that no reference contains, so adding words does not pay.
+- *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. *Covered* refers to the content
+  words that the caption shares with any reference. *Missed* refers to the other words of the references, each
+  multiplied by the share of references that contain it. A detail that only one reference mentions therefore earns the
+  same as any other word, but costs little if the caption omits it. *Unnamed* refers to the caption's words that no
+  reference contains, so adding such words lowers the score.
 - *repetition*: ``1 / (1 + repeated words / words of a reference)``.
-- *brevity*: 1 from :data:`SHORT` of the references' length on. Below this length, it is proportional to the length.
+- *brevity*: 1 if the caption has at least :data:`SHORT` times the references' length. A shorter caption has a brevity
+  proportional to its length.
 - *faithful*: ``1 - absent labels / (claimed labels + 1)``, if the ground truth marks labels as absent.
 - *cover*: ``(covered labels + 1) / (present labels + 1)``, if there are no references.
 """
@@ -43,12 +46,12 @@ UNIT = 1_000_000
 
 @dataclass(frozen=True)
 class Card:
-    """Composition of a joint score.
+    """Terms of a joint score, with the power of each term.
 
     Attributes:
         name: Required inputs.
         powers: Term -> exponent.
-        version: Number that changes with the definition.
+        version: Number that changes whenever the definition of the score changes.
     """
 
     name: str
@@ -57,7 +60,7 @@ class Card:
 
     @property
     def identity(self) -> str:
-        """Name and version for signatures: ``references+truth@2``."""
+        """Name and version of the card for signatures, for example ``references+truth@2``."""
         return f"{self.name}@{self.version}"
 
 
@@ -73,21 +76,22 @@ CARDS = {
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
-    """Returns the card for the available references and ground truth."""
+    """Returns the card to use if references, a ground truth or both are available."""
     return CARDS["+".join([*(["references"] if references else []), *(["truth"] if truth else [])])]
 
 
 class WordScores(NamedTuple):
-    """Comparison of a caption with the words of its image's references. All values are in [0, 1].
+    """Comparison of the words of a caption with those of its image's references. All values are in [0, 1].
 
     Attributes:
-        named: Share of the caption's content words, weighted by rarity, that a reference contains.
-        covered: Rarity of the caption's words that a reference contains, divided by the same plus that of the words
-            that the caption lacks. A missing word weighs its rarity times the squared share of references with it.
-            With one reference, this is the recall of its words.
+        named: Share of the caption's content words that a reference contains, weighted by rarity.
+        covered: Total rarity of the caption's words that a reference contains, divided by the sum of this total and the
+            weight of the reference words that the caption lacks. The weight of a word that the caption lacks is its
+            rarity multiplied by the squared share of references that contain it. With one reference, *covered* is the
+            recall of its words, weighted by rarity.
         overlap: Term *overlap* of the joint score.
-        repetition: Term *repetition*: 1 if no word is repeated.
-        brevity: Term *brevity*: 1 if the caption is not much shorter than the references.
+        repetition: Term *repetition* of the joint score, which is 1 if no word is repeated.
+        brevity: Term *brevity* of the joint score, which is 1 unless the caption is much shorter than the references.
     """
 
     named: float
@@ -98,10 +102,10 @@ class WordScores(NamedTuple):
 
 
 def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores | None:
-    """Compares a caption with the references of its image. Returns None if they contain no content words.
+    """Compares a caption with the references of its image. Returns None if the references contain no content words.
 
     Args:
-        words: Words of all images' references.
+        words: Words of the references of all images.
         image: Canonical id of an image with references.
         caption: Text of the caption.
     """
@@ -126,9 +130,9 @@ def word_scores(words: ReferenceWords, image: str, caption: str) -> WordScores |
 
 
 def word_terms(words: ReferenceWords, image_ids: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the word scores of captions, (n, 5), in the order of :class:`WordScores`.
+    """Returns an (n, 5) array with the word scores of n captions, in the order of :class:`WordScores`.
 
-    A row is NaN if the references of its image have no content word.
+    A row contains NaN if the references of the caption's image have no content words.
     """
     terms = np.full((len(captions), 5), np.nan)
     for k, (image, caption) in enumerate(zip(image_ids, captions, strict=True)):
@@ -142,10 +146,10 @@ def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArra
 
     Args:
         card: Terms and their powers.
-        terms: (n,) fractions for every term of the card.
+        terms: Term -> (n,) values between 0 and 1, for every term of the card.
 
     Returns:
-        (n,) scores in [0, 1]. A score is NaN if a term has no value.
+        (n,) scores in [0, 1], or NaN for captions for which a term has no value.
     """
     product = np.ones(())
     for term, power in card.powers.items():

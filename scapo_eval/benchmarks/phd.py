@@ -1,8 +1,8 @@
-"""PhD: questions without context, with misleading context, and on counter-common-sense images (Liu et al. 2024).
+"""PhD (Liu et al. 2024): questions without context, with misleading context, and about counter-common-sense images.
 
 The modes are ``base`` (only the question), ``sec`` (with a specious context before the question), ``icc`` (with an
-incorrect context) and ``ccs`` (only the question, on generated counter-common-sense images). The first releases use the
-name ``iac`` for ``sec``. The PhD index is the harmonic mean of the recalls of "yes" and "no".
+incorrect context) and ``ccs`` (only the question, about generated counter-common-sense images). The first releases of
+PhD use the name ``iac`` for the mode ``sec``. The PhD index is the harmonic mean of the recalls of "yes" and "no".
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def phd_index(c: Cells) -> Floats:
 
 
 def read_phd(path: Readable) -> list[Question]:
-    """Reads the questions in PhD's ``data.json`` for all modes, with the prompts to send.
+    """Reads the questions in PhD's ``data.json`` for all modes, with the prompts to send to a model.
 
-    Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``. The second record of an image is named ``IMAGE.2`` and so on,
-    numbered per mode in the order of the file.
+    Ids have the form ``phd/MODE/IMAGE/yes`` or ``phd/MODE/IMAGE/no``. If an image has several records, the second is
+    named ``IMAGE.2`` and so on, numbered per mode in the order of the file.
 
     Raises:
-        InputErrors: If records are invalid. The error lists them by element.
+        InputErrors: If records are invalid. The error lists the faults by array element.
     """
     source = display_name(path)
     faults = FaultList()
@@ -78,7 +78,7 @@ def read_phd(path: Readable) -> list[Question]:
 
 
 def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> list[Question]:
-    """Returns the questions of a record in all its modes. ``seen`` counts the records of each image."""
+    """Returns the questions in one record for all of its modes. ``seen`` counts the records of each image."""
     texts = {side: _text(record, f"{side}_question") for side in _SIDES}
     questions = []
     for mode, context in _modes(record):
@@ -118,7 +118,7 @@ def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
-    """Returns the image id, and the file or id that identifies the image for an engine."""
+    """Returns the image id, and the file name or id by which an engine finds the image."""
     given = record.get("image_id")
     path = record.get("image_path")
     if given is None and path is None:
@@ -164,10 +164,10 @@ def read_phd_answers(
 
     Args:
         path: Answers in any supported layout, or records in memory.
-        questions: Questions from :func:`read_phd`. None selects the labels, modes and tasks in the answers.
-        parse: Parser for the answers.
+        questions: Questions from :func:`read_phd`, or None to use the labels, modes and tasks in the answers.
+        parse: Function that parses an answer.
         model: Model to score if the file contains several models.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or belong
@@ -186,12 +186,12 @@ def read_phd_answers(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers with normalized modes, keyed by normalized ids."""
+    """Returns the answers with normalized modes, and a key function that returns normalized ids."""
     return Keyed(_with_modes(answers, source), _key)
 
 
 def finished(run: JoinedAnswers) -> JoinedAnswers:
-    """Returns the result with a note about modes without answers."""
+    """Returns the joined answers with a note about modes without answers."""
     answered = {item.question.mode for item in run.graded}
     absent = [mode for mode in MODES if mode not in answered]
     if not absent:
@@ -205,10 +205,10 @@ def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
 
 
 def _with_mode(answer: Answer, source: str) -> Answer:
-    """Returns the answer with its normalized mode and task. The mode may be part of the id.
+    """Returns the answer with normalized names of its mode and task. The mode may be stated in the id.
 
     Raises:
-        InputError: If neither the record nor its id contains a mode.
+        InputError: If neither the record nor its id states a mode.
     """
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
@@ -226,18 +226,18 @@ def _key(answer: Answer) -> str:
 
 
 def mode_and_task(question: Question) -> str:
-    """Returns the group of a question."""
+    """Returns the group of a question, which is its mode and task."""
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 
 def phd_metrics(groups: Sequence[str]) -> MetricSet:
-    """Returns the metric set: ``phd_MODE`` (pooled), ``phd_MODE_task`` (mean over tasks), ``phd_MODE_TASK`` and
-    ``phd_all``.
+    """Returns the metric set: ``phd_MODE`` (over all questions of a mode), ``phd_MODE_task`` (mean over tasks),
+    ``phd_MODE_TASK`` and ``phd_all``.
 
-    A mean has no value if one of its parts has none.
+    A mean has no value if one of the averaged values is missing.
 
     Args:
-        groups: Groups of questions: ``MODE_TASK``, or ``MODE`` if tasks are unknown.
+        groups: Names of question groups: ``MODE_TASK``, or ``MODE`` if the tasks are unknown.
     """
     groups = sorted(groups, key=lambda group: (MODES.index(group.split("_", 1)[0]), group))
     of_mode = {mode: [group for group in groups if group.split("_", 1)[0] == mode] for mode in MODES}
@@ -265,12 +265,12 @@ _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the prompts of all modes in a ``data.json``."""
+    """Returns the prompts in a ``data.json`` for all modes."""
     return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
 
 
 def prompt_record(question: Question) -> dict[str, Any]:
-    """Converts a question to the record for an engine."""
+    """Converts a question to the record that an engine reads."""
     record = {
         "id": question.id,
         "benchmark": "phd",
@@ -335,7 +335,7 @@ def phd(
 
     Args:
         answers: Records with ``id``, ``mode`` and ``response``.
-        data: PhD's ``data.json``. None selects the labels in the answers.
+        data: PhD's ``data.json``. By default, the labels in the answers are used.
         parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:

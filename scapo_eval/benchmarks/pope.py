@@ -1,7 +1,8 @@
-"""POPE: questions if an object is in the image, with three methods of choosing absent objects (Li et al. 2023).
+"""POPE (Li et al. 2023): yes/no questions about the presence of an object in an image. The absent objects are chosen by
+three methods.
 
-The official question files are ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines). Their ids start at 1 in
-each file.
+The official question files are ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines). The ids in each file start
+at 1.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ LLAVA_CATEGORIES = ("adversarial", "random", "popular")
 
 
 def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
-    """Reads all questions in the given files, with ids of the form ``category/question_id``.
+    """Reads all questions in the given files and gives them ids of the form ``category/question_id``.
 
-    The category comes from the record, otherwise from the file name.
+    The category is read from the record, or from the file name if the record states none.
 
     Raises:
-        InputErrors: If a file has other content.
+        InputErrors: If a file is not a POPE question file.
         InputError: If two files contain the same ids.
     """
     questions: dict[str, Question] = {}
@@ -76,10 +77,10 @@ def read_pope(
 
     Args:
         path: Answers in any supported layout, or records in memory.
-        questions: Questions from :func:`read_pope_questions`. None selects the labels and categories in the answers.
-        parse: Parser for the answers.
+        questions: Questions from :func:`read_pope_questions`, or None to use the labels and categories in the answers.
+        parse: Function that parses an answer.
         model: Model to score if the file contains several models.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or belong
@@ -97,7 +98,9 @@ def read_pope(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers keyed by :func:`pope_key`, without the categories that have no questions."""
+    """Returns the answers in those categories that have questions, and the key function that :func:`pope_key`
+    creates.
+    """
     key = pope_key(answers, index.questions, source)
     asked = {question.category for question in index.questions}
     not_asked = set(CATEGORIES).difference(category or "" for category in asked)
@@ -117,9 +120,10 @@ def _beyond(answers: Sequence[Answer]) -> bool:
 
 
 def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
-    """Returns the function from an answer to its question id, for the numbering in a file.
+    """Returns a function from an answer to the id of its question, which depends on the numbering in the file.
 
-    Ids may be ``pope/adversarial/7``, 7 with a separate category, or LLaVA's continuous numbers.
+    An id may have the form ``pope/adversarial/7``, be a number with a separate category, or be one of LLaVA's
+    continuous numbers.
 
     Args:
         answers: All answers in the file, which are needed to detect continuous numbering.
@@ -151,8 +155,8 @@ _NAMES = ("pope", "adversarial", "popular", "random")
 
 
 def _number(identifier: str) -> int | None:
-    """Returns the number in an id, which is the id itself or follows the name of POPE or of a category. The value is
-    None without one.
+    """Returns the number in an id, or None if there is none. The id is the number itself, or a number after the name of
+    POPE or of a category.
     """
     text = plain_id(identifier)
     name = text.rstrip(_DIGITS)
@@ -164,7 +168,7 @@ def _number(identifier: str) -> int | None:
 
 
 def pope_metrics(groups: Sequence[str]) -> MetricSet:
-    """Returns the metrics of all questions, the unweighted means of the categories, and the metrics per category."""
+    """Returns metrics for all questions, metrics for each category, and the unweighted means over the categories."""
     metric = yesno_metrics(groups, "pope")
     named = [group for group in groups if group]
     if len(named) < 2:
@@ -184,7 +188,9 @@ def is_pope(answer: Answer) -> bool:
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the questions of an official file, recognized by its name. Their ids are numbered within a category."""
+    """Yields the questions of an official file, which is recognized by its name. The ids are numbered within each
+    category.
+    """
     name = Path(path).name.casefold()
     category = _category_in(name) if "pope" in name else None
     if category is None or "question_id" not in first:
@@ -213,11 +219,12 @@ def pope(
     seed: int = DEFAULT_SEED,
     bootstrap: Bootstrap | None = None,
 ) -> Run:
-    """Computes POPE's accuracy, precision, recall, F1 and yes ratio, overall and per category.
+    """Computes accuracy, precision, recall, F1 and yes ratio on POPE, overall and per category.
 
     Args:
         answers: Records with ``id`` and ``response``, or a file from lmms-eval, VLMEvalKit, LLaVA, verl or TRL.
-        questions: POPE's question files (one or a list), or records. None selects the labels in the answers.
+        questions: One or several of POPE's question files, or records of questions. By default, the labels in the
+            answers are used.
         parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.yesno`.
 
     Raises:

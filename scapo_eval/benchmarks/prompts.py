@@ -1,6 +1,8 @@
-"""Exact prompts of the protocol for evaluated systems (appendix of the paper; docs/specification.md#protocol).
+"""Exact prompts that the protocol prescribes for evaluated systems (appendix of the paper;
+docs/specification.md#protocol).
 
-The prompts are inputs of the evaluated system, so results with any changed character are not comparable.
+The prompts determine the answers of the evaluated system, so results from prompts that differ in a single character are
+not comparable.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ FOLLOW_THE_IMAGE = (
 
 
 def with_context(context: str, question: str) -> str:
-    """Returns PhD's prompt for the modes ``sec`` and ``icc``, which joins the context, the instruction and the
+    """Returns PhD's prompt for the modes ``sec`` and ``icc``, which consists of the context, the instruction and the
     question.
     """
     return f"{context} {FOLLOW_THE_IMAGE} {question}"
 
 
 def with_description(description: str, question: str) -> str:
-    """Returns the prompt for the second stage of description-augmented answering. The image is sent with it.
+    """Returns the prompt for the second stage of description-augmented answering, in which the model answers a question
+    with its own description in the prompt. The image is sent together with this prompt.
 
     Args:
-        description: Unchanged answer of the same model to ``DESCRIBE_IN_DETAIL``.
-        question: Complete prompt for answering without a description.
+        description: Unchanged answer of the same model to the prompt ``DESCRIBE_IN_DETAIL``.
+        question: Complete prompt that would be used without a description.
     """
     return (
         f"The same model previously described this image as follows:\n{description}\n\n"

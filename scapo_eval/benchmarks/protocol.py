@@ -1,8 +1,8 @@
-"""Protocols, which define the images, prompt, limits, ground truth and profile of a published number in named files.
+"""Protocols, which are files that state the images, prompt, limits, ground truth and profile of a published number.
 
-A number is comparable with a published number only if both refer to the same images and the same prompt. A protocol
-specifies these conditions, and runs are checked against it. The files ``protocols/*.json`` are shipped, and custom
-files are supported.
+A number is comparable with a published number only if both were obtained on the same images with the same prompt. A
+protocol states these conditions, and the package checks runs against it. The files ``protocols/*.json`` are part of the
+package, and users can add their own.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class ProtocolFacts:
     """Properties of a file or a run that are compared with a protocol.
 
     Attributes:
-        image_ids: Canonical ids of the images. The value is None if they are unknown.
+        image_ids: Canonical ids of the images, or None if they are unknown.
         records: Number of captions or answers.
-        prompts: Prompts, if known.
+        prompts: Prompts that produced the texts, if known.
         max_new_tokens: Length limit of the texts, if known.
     """
 
@@ -91,12 +91,12 @@ class ProtocolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Row of a published table.
+    """Row of a published table of results.
 
     Attributes:
-        system: Model and method, as named in the paper.
-        metrics: Metric -> value as printed (percent).
-        paper: Source of the row.
+        system: Name of the model and method, as in the paper.
+        metrics: Metric -> value as printed in the paper, in percent.
+        paper: Paper that contains the row.
         year: Year of the paper.
         note: Additional remark.
     """
@@ -114,25 +114,25 @@ class Protocol:
 
     Attributes:
         name: Name of the protocol.
-        title: Description in one line.
-        benchmarks: Metric sets that can follow the protocol.
-        records: Allowed numbers of captions or answers. The value is None if unknown.
-        image_ids: Canonical ids of the images, sorted. The value is None if unknown.
-        counted: Name of the run's count that is compared with ``records``. None selects all records.
-        prompts: Prompts of the published runs. The value is empty if they are unknown or differ between images.
-        decoding: ``max_new_tokens``, if published.
-        post_processing: Processing of the texts before scoring.
+        title: Description of the protocol in one line.
+        benchmarks: Names of the metric sets that can follow the protocol.
+        records: Permitted numbers of captions or answers, or None if unknown.
+        image_ids: Sorted canonical ids of the images, or None if they are unknown.
+        counted: Name of the run's count that is compared with ``records``, or None to count all records.
+        prompts: Prompts of the published runs, or an empty tuple if they are unknown or differ between images.
+        decoding: Decoding settings (``max_new_tokens``), if they were published.
+        post_processing: Description of the processing of the texts before scoring.
         truth: Description of the ground truth.
         metrics: Reported metrics.
-        settings: Metric set -> signature fields of the published values (None for absent fields).
-        publications: Publications that report the protocol.
-        source: Source of this information.
+        settings: Metric set -> signature fields of the published values (None for fields that are absent).
+        publications: Publications that report numbers under this protocol.
+        source: Source from which the conditions of the protocol are known.
         note: Additional remark.
-        facts: File with the ground truth or the questions of the images, shipped with the project or beside the
-            protocol.
-        needs: Requirements of the benchmark in addition to the captions or answers.
-        published: Rows of public tables for these images, whose captions are not available.
-        path: Path of the protocol file, for messages. The value is None for a shipped protocol.
+        facts: File with the ground truth or the questions, shipped with the project or located beside the protocol
+            file.
+        needs: Inputs that the benchmark requires in addition to the captions or answers.
+        published: Rows of published tables for these images. The captions behind these rows are not available.
+        path: Path of the protocol file for messages, or None for a shipped protocol.
 
     Example:
         >>> import scapo_eval
@@ -166,7 +166,7 @@ class Protocol:
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
-        """Loads a shipped protocol by name, or a protocol from a file.
+        """Loads a shipped protocol by its name, or any protocol from a file.
 
         Raises:
             InputError: If the name is unknown or the file is invalid.
@@ -214,12 +214,14 @@ class Protocol:
 
     @property
     def images_hash(self) -> str | None:
-        """Hash of the image ids, the same as ``ids`` in a signature. The value is None if they are unknown."""
+        """Hash of the image ids, which equals ``ids`` in a signature, or None if the image ids are unknown."""
         return None if self.image_ids is None else digest(self.image_ids)
 
     @property
     def identity(self) -> str:
-        """``name@hash``, in which the hash covers all conditions that runs are checked against."""
+        """Name and hash of the protocol (``name@hash``). The hash covers all conditions that runs are checked
+        against.
+        """
         checked = (self.image_ids, self.records, self.prompts, sorted(self.decoding.items()))
         return f"{self.name}@{digest(map(repr, checked))}"
 
@@ -239,7 +241,7 @@ class Protocol:
         raise InputError(f"the protocol '{self.name}' refers to a missing ground truth: {self.facts}", path=self.path)
 
     def questions(self) -> Records:
-        """Returns the protocol's questions about objects with their correct answers.
+        """Returns the protocol's questions about objects, with their correct answers.
 
         Raises:
             InputError: If the protocol has no questions.
@@ -259,8 +261,8 @@ class Protocol:
         )
 
     def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of a verb, in which missing ground truth, questions and reading are taken from the
-        protocol.
+        """Returns the options of a command. Missing values for the ground truth, the questions and the reading are
+        taken from the protocol.
 
         Raises:
             InputError: If the protocol's ground truth is missing.
@@ -278,17 +280,21 @@ class Protocol:
 
     @property
     def profile(self) -> str | None:
-        """CHAIR profile of the published values. The value is None if it is not fixed."""
+        """CHAIR profile with which the published values were computed, or None if the protocol does not prescribe a
+        profile.
+        """
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the protocol in the form of its file, with the hash of the image ids."""
+        """Returns the protocol in the form in which it is stored, with the hash of the image ids."""
         held = asdict(self) | {"image_ids_hash": self.images_hash}
         del held["path"]
         return held
 
     def differences(self, sample: ProtocolFacts) -> list[str]:
-        """Returns the deviations of a sample from the protocol, one phrase each. The list is empty if none is known."""
+        """Returns a list of phrases, each of which states one deviation of a sample from the protocol. The list is
+        empty if no deviation is known.
+        """
         return [
             *self._other_images(sample.image_ids),
             *self._other_number(sample.records),
@@ -316,7 +322,7 @@ class Protocol:
             yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
 
     def remarks(self, run: Run) -> Iterator[str]:
-        """Yields one sentence for each setting of a run that differs from the published values."""
+        """Yields one sentence for each setting of a run that differs from the settings of the published values."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
             value = run.signature.fields.get(key)
             if value != wanted:
@@ -327,8 +333,9 @@ class Protocol:
 
         Args:
             run: Run of one of the protocol's benchmarks.
-            given: Scored captions, to check prompt and limit. The value is None if they are not available.
-            off_protocol: True to continue if the run deviates. Its signature then contains ``NAME@HASH,off``.
+            given: Scored captions, for checking the prompt and the length limit, or None if they are not available.
+            off_protocol: True to continue if the run deviates from the protocol. If a run deviates, its signature
+                contains ``NAME@HASH,off``.
 
         Raises:
             InputError: If the run belongs to another benchmark, or deviates from the protocol.
@@ -336,7 +343,7 @@ class Protocol:
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
     def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
-        """Does the same as :meth:`followed_by` for properties that have already been read."""
+        """Checks a run like :meth:`followed_by`, but receives properties that have already been read."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
@@ -364,7 +371,7 @@ class Protocol:
 
 
 def _question(name: str) -> str:
-    """Returns the question about an object with the wording of the published files, including their typo."""
+    """Returns the question about an object in the wording of the published files, including their typo."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
 
 
@@ -374,7 +381,9 @@ def _first(ids: Iterable[str]) -> str:
 
 
 def shipped_protocols() -> dict[str, Any]:
-    """Returns name -> readable resource of the shipped protocols and of protocols from other packages' benchmarks."""
+    """Returns a mapping from name to readable resource, for the shipped protocols and for those of benchmarks in other
+    packages.
+    """
     installed = [
         Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None
     ]
@@ -384,14 +393,16 @@ def shipped_protocols() -> dict[str, Any]:
 
 
 def sample_of(given: Given | None) -> ProtocolFacts:
-    """Returns the properties that captions state about themselves, or empty properties without captions."""
+    """Returns the properties of a sample as stated in the records of its captions. The result is empty if there are no
+    captions.
+    """
     return ProtocolFacts(None, 0) if given is None else read_sample(given)
 
 
 def read_sample(given: Given) -> ProtocolFacts:
-    """Returns the properties that a file of captions or answers states about its sample.
+    """Reads a file of captions or answers and returns the properties of the sample that its records state.
 
-    The length limit comes from the run card of ``describe``.
+    The length limit is read from the run card that ``describe`` writes.
 
     Raises:
         InputError, InputErrors: If the records are unreadable, or are neither captions nor answers.
@@ -411,7 +422,7 @@ def read_sample(given: Given) -> ProtocolFacts:
 
 
 def _limit(card: str) -> int | None:
-    """Returns ``max_tokens`` from a run card, or None if it is missing."""
+    """Returns ``max_tokens`` from a run card, or None if the card does not contain it."""
     if not Path(card).is_file():
         return None
     content = read_json(card)

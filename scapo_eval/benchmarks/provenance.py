@@ -1,4 +1,4 @@
-"""Recognition of the benchmark that a file of answers belongs to, based on the answers themselves."""
+"""Identification of the benchmark to which a file of answers belongs, based on the answers themselves."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..results.benchmark import benchmark, benchmarks, has_benchmark
 def answers_to(
     benchmark: str | None, path: Readable, *, model: str | None = None, warn: Warn = warn_user
 ) -> tuple[str, list[Answer]]:
-    """Returns all answers in a file, and the name of the file for messages.
+    """Returns all answers in a file, and the name of the file for use in messages.
 
     Args:
-        benchmark: Name of the expected benchmark. None accepts any benchmark.
+        benchmark: Name of the expected benchmark, or None to accept any benchmark.
         path: File in any supported layout, or records in memory.
         model: Same as in :func:`read_answers`.
         warn: Same as in :func:`read_answers`.
@@ -47,7 +47,7 @@ def benchmark_of(answer: Answer) -> str | None:
     """Returns the benchmark of an answer, or None if the record does not identify it.
 
     The benchmark is identified by the field ``benchmark`` (``NAME`` and ``name_split`` both mean ``name``), by the id
-    (``name/...``), or by the recognition function of the benchmark (modes, wording of questions).
+    (``name/...``), or by the benchmark's own recognition function (based on modes or the wording of questions).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
     word = re.match(r"[a-z0-9]*", name.casefold())
@@ -59,7 +59,9 @@ def benchmark_of(answer: Answer) -> str | None:
 
 
 def looks_like(answers: Sequence[Answer]) -> str | None:
-    """Returns the probable benchmark of answers, based on their ids and texts, or None if it is unknown."""
+    """Returns the name of the benchmark to which answers probably belong, based on their ids and texts, or None if it
+    is unknown.
+    """
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
@@ -74,9 +76,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """Returns the probable content of a file, based on its layout, ids and texts.
+    """Returns a description of what a file probably contains, based on its layout, ids and texts.
 
-    Returns None if the content is unknown, or if the file can be read only once.
+    Returns None if the content cannot be identified, or if the file can be read only once.
     """
     try:
         source = open_layout(path, warn=lambda message: None)
@@ -89,7 +91,9 @@ def file_looks_like(path: Readable) -> str | None:
 
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
-    """Wraps the scoring of a caption file. For a file with other content, a single error names the content."""
+    """Wraps the code that scores a caption file in a context that improves error messages. If the file does not contain
+    captions, a single error states what it contains.
+    """
     if reason := _answers_of_a_benchmark(path):
         raise InputError(reason, path=path.name)
     try:
@@ -143,5 +147,5 @@ def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
 
 
 def verbs_of(kind: Kind) -> tuple[str, ...]:
-    """Returns the verbs that accept a kind of file."""
+    """Returns the names of the commands that accept a given kind of file."""
     return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

@@ -1,4 +1,4 @@
-"""Additions to a run for a paper: a footnote with its conditions, and rows of published values."""
+"""Texts for publishing a run: a footnote that states its conditions, and a table with published values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _READERS = {
 
 
 def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) -> str:
-    """Returns the conditions of a run in one line.
+    """Returns the conditions of a run in one line, for a footnote.
 
     Args:
         run: Run that was checked against the protocol.
         protocol: Protocol of the run.
-        sample: Properties of the captions. The value is None if they are not available.
+        sample: Properties of the captions, or None if they are not available.
     """
     return "; ".join(_parts(run, protocol, sample or ProtocolFacts(None, 0))) + "."
 
@@ -66,12 +66,12 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """Row of published or own values.
+    """Row of a table that combines published values and the user's own values.
 
     Attributes:
-        system: Model and method.
-        values: Metric -> value as a fraction, or as an unscaled number if the metric is not a fraction.
-        source: Paper and year. The value is empty for own values.
+        system: Name of the model and method.
+        values: Metric -> value, which is a fraction, or the number itself if the metric is not a fraction.
+        source: Paper and year, or an empty string for the user's own values.
     """
 
     system: str
@@ -86,14 +86,14 @@ CAVEAT = (
 
 
 def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[PublishedRow]]:
-    """Returns the published rows together with own rows.
+    """Returns published rows together with the rows of the user's own runs.
 
     Args:
         protocol: Protocol that the runs follow.
         runs: Runs of one benchmark.
 
     Returns:
-        The common metrics, and the rows sorted by the first metric, best first.
+        The metrics that all rows have in common, and the rows sorted by the first metric, best first.
     """
     metric_set = runs[0].metric_set
     told = {name for row in protocol.published for name in row.metrics}
@@ -119,7 +119,7 @@ def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Pub
 
 
 def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
-    """Returns the rows of :func:`beside` as a table for papers, with numbered sources as notes.
+    """Returns the rows of :func:`beside` as a table for papers, with numbered notes that state the sources.
 
     Args:
         protocol, runs: Same as in :func:`beside`.
@@ -142,6 +142,6 @@ def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, st
 
 
 def beside_records(protocol: Protocol, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns the rows of :func:`beside` for JSON, with values as fractions."""
+    """Returns the rows of :func:`beside` as records for JSON, with values as fractions."""
     _, rows = beside(protocol, runs)
     return [{"system": row.system, "values": dict(row.values), "source": row.source or None} for row in rows]

@@ -22,14 +22,14 @@ class Question:
     """Yes/no question with a known answer.
 
     Attributes:
-        id: Unique id, which joins answers with the question.
+        id: Unique id that joins the question with its answers.
         label: Correct answer.
-        image: File name or id. The value is None if the source contains none.
+        image: File name or id of the image, or None if the source contains none.
         text: Text of the question alone.
         prompt: Prompt for the model, if it differs from ``text``.
-        category: ``adversarial``, ``popular``, ``random``...
-        mode: Mode in PhD.
-        task: Task in PhD.
+        category: Category of the question, such as ``adversarial``, ``popular`` or ``random``.
+        mode: Mode of the question in PhD.
+        task: Task of the question in PhD.
     """
 
     id: str
@@ -45,12 +45,12 @@ class Question:
 
     @property
     def part(self) -> str:
-        """Part of the benchmark that the question belongs to, or empty."""
+        """Part of the benchmark to which the question belongs, or an empty string."""
         return self.category or self.mode or ""
 
     @property
     def image_id(self) -> str:
-        """Resampling unit: the image, or the question itself if the image is unknown."""
+        """Unit for resampling: the image, or the question itself if the image is unknown."""
         return image_key(self.image, self.mode) or f"question {self.id}"
 
 
@@ -67,7 +67,7 @@ Key = Callable[[Answer], str]
 
 
 def plain_key(answer: Answer) -> str:
-    """Returns the id of the answer, with numbers in normalized form."""
+    """Returns the question id in an answer, with numbers in normalized form."""
     return plain_id(answer.id)
 
 
@@ -77,19 +77,19 @@ OWN_LABELS = "scored by the answers' own labels, so nobody can tell whether ques
 def questions_of(
     answers: Sequence[Answer], *, source: str, remedy: str, benchmark: str | None = None
 ) -> tuple[list[Question], Key]:
-    """Returns the questions that a file of answers contains, based on its ``label`` fields.
+    """Returns the questions that a file of answers contains. The correct answers are read from the ``label`` fields.
 
     Args:
         answers: Answers in one file.
         source: Name of the file, for messages.
-        remedy: Advice for missing labels.
-        benchmark: Expected benchmark. None accepts any benchmark.
+        remedy: Advice that the message gives if labels are missing.
+        benchmark: Name of the expected benchmark, or None to accept any benchmark.
 
     Returns:
-        The questions, and the key function for their ids, which are unique within mode and category.
+        The questions, and the function that computes their ids, which are unique within mode and category.
 
     Raises:
-        InputError: If answers have no label.
+        InputError: If some answers have no label.
         InputErrors: If an id refers to two different questions.
     """
     answers = [answer for answer in answers if benchmark is None or benchmark_of(answer) in (None, benchmark)]
@@ -125,15 +125,15 @@ def _own_key(answer: Answer) -> str:
 
 
 def read_questions(path: Readable, category: str | None = None) -> list[Question]:
-    """Reads a file of questions with labels, from a benchmark or in the project's own format.
+    """Reads a file of questions with labels, in the format of a benchmark or in the project's own format.
 
     Args:
         path: JSON Lines, a JSON array, parquet, a table or records in memory with ``{"question_id" or "id", "label" or
             "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
-        category: Category of all questions whose records contain none.
+        category: Category of all questions whose records state none.
 
     Returns:
-        The questions, with ids ``category/id``, or ``id`` if there is no category.
+        The questions, whose ids are ``category/id``, or ``id`` if there is no category.
 
     Raises:
         InputErrors: If questions are invalid, or an id is repeated.

@@ -1,4 +1,4 @@
-"""SCAPO's reward for every response in a rollout file, as records with evidence."""
+"""SCAPO's reward for every response in a rollout file, returned as records with evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 @dataclass(frozen=True)
 class RewardScorer(Scorer):
-    """Scorer that computes rewards. Its counts are 1 per response, and 1 if a response is empty.
+    """Scorer that computes a reward for each response. The scorer counts the responses and the empty responses.
 
     Attributes:
         reward: Reward for the responses.
@@ -45,7 +45,7 @@ class RewardScorer(Scorer):
         return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards, claims=rewards.claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per response: its reward, its counts and its pieces."""
+        """Yields the evidence of each response: its reward, its counts and its pieces."""
         captions = block.captions
         for k, result in enumerate(block.evidence.results()):
             text = captions.captions[k]
@@ -81,13 +81,13 @@ def reward_file(
 
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
-        reward: Reward for the responses, which also determines ``claims`` and ``any_fingerprint``.
-        options: Treatment of faulty records and unknown images, and number of processes.
+        reward: Reward for the responses, whose settings include ``claims`` and ``any_fingerprint``.
+        options: Treatment of faulty records and of unknown images, and number of processes.
         write: Callback that receives the record of each response, in the order of the file.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        The counts (``responses``, ``empty``), and the sum of all rewards.
+        The counts (``responses``, ``empty``), and the sum of the rewards of all responses.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.

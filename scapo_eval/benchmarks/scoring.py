@@ -1,6 +1,7 @@
-"""Common scoring loop, which converts blocks of captions or responses to rows of counts and sums them per image.
+"""Common loop of all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
+per image.
 
-A :class:`Scorer` defines the counts. Blocks are independent, so they are processed in this process or in several, and
+A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them, and
 only sums are kept.
 """
 
@@ -38,17 +39,17 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Settings for scoring a file, common to all scorers.
+    """Settings for scoring a file, which all scorers share.
 
     Attributes:
-        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
-        skip_bad: True to omit and count faulty lines instead of raising an error.
+        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
-        workers: Number of parsing and matching processes. None selects the current process.
+        workers: Number of parsing and matching processes, or None to use only the current process.
         drop_unfinished: True to remove an unfinished last sentence (:mod:`scapo_eval.segmenting.unfinished`).
-        strict: True to reject files with unusual captions (repeated, empty, cut off, or uneven in number).
+        strict: True to reject files with unusual captions (repeated, empty, cut off, or an uneven number per image).
         any_ids: True to score captions even if their claims indicate that they belong to other images
             (:mod:`scapo_eval.benchmarks.agreement`).
     """
@@ -70,7 +71,7 @@ class ScoringOptions:
 
 
 class ScorableBlock(Protocol):
-    """Block of records in a file."""
+    """Interface of a block of records in a file."""
 
     @property
     def name(self) -> str:
@@ -78,14 +79,16 @@ class ScorableBlock(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of raw bytes, for the progress bar."""
+        """Number of raw bytes in the block, for the progress bar."""
 
     def parse(self, faults: FaultList) -> Captions:
-        """Returns the valid records. Faulty records are omitted and added to ``faults``."""
+        """Returns the valid records of the block. Faulty records are omitted, and their faults are added to
+        ``faults``.
+        """
 
 
 class UnknownImage(InputError):
-    """Error for a caption whose image has no ground truth. The record is not faulty, so ``skip_bad`` does not skip
+    """Error for a caption whose image has no ground truth. The record itself is valid, so ``skip_bad`` does not skip
     it.
     """
 
@@ -101,17 +104,17 @@ error).
 
 @dataclass(frozen=True, slots=True)
 class BlockAccount:
-    """Account of the captions in a block.
+    """Properties of the captions in a block, from which unusual files are detected.
 
     Attributes:
-        prints: (captions,) hash of image and text.
-        images: Distinct rows of images in the first ground truth.
-        captions: Number of captions for each of these images.
+        prints: (captions,) hash of the image and the text of each caption.
+        images: Rows of the distinct images in the first ground truth.
+        captions: Number of captions of each distinct image.
         empty: Number of captions without text.
-        cut: Number of captions that were cut off by a limit.
+        cut: Number of captions that were cut off by a token limit.
         rows: (captions,) row of each caption's image in the first ground truth.
-        claims: Claims of the first captions. The value is None if the scorer does not count labels.
-        contradicting: Number of captions whose record contains an object that is absent in the first ground truth.
+        claims: Claims of the block's first captions, or None if the scorer does not count labels.
+        contradicting: Number of captions whose record lists an object that the first ground truth marks as absent.
     """
 
     prints: NDArray[np.int64]
@@ -125,7 +128,7 @@ class BlockAccount:
 
     @classmethod
     def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
-        """Creates the account of a block.
+        """Creates the account of the captions in a block.
 
         Args:
             captions: All captions of the block.
@@ -163,28 +166,28 @@ _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 
 def crc(text: str) -> int:
-    """Returns a hash of a text that is equal in all processes."""
+    """Returns a hash of a text that is the same in every process."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredBlock:
-    """Counts of a block of captions.
+    """Counts of the captions in a block.
 
     Attributes:
         captions: Scored captions.
         counts: (captions, columns) int64 counts, in the order of the scorer's columns.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
         evidence: Findings in the captions, in a form that depends on the scorer.
-        unknown_images: Number of omitted captions whose image has no ground truth.
-        strange: Image ids of the first such captions.
-        unfinished: Number of captions whose last sentence was removed.
+        unknown_images: Number of captions that were omitted because their image has no ground truth.
+        strange: First image ids that have no ground truth.
+        unfinished: Number of captions from which an unfinished last sentence was removed.
         images: (captions,) row of each caption's image in the first ground truth.
         n_captions: Number of captions.
-        said: Account of the captions. The value is None if it was not requested.
-        by_image: True if there is one summed row per image instead of one row per caption.
-        claims: (mentions,) caption and label of each mention of the first ground truth's labels. The value is None if
-            labels do not count.
+        said: Account of the block's captions, or None if it was not requested.
+        by_image: True if ``counts`` has one summed row per image instead of one row per caption.
+        claims: (mentions,) caption and label of each mention of a label in the first ground truth, or None if the
+            scorer does not count labels.
     """
 
     captions: Captions
@@ -203,11 +206,11 @@ class ScoredBlock:
     __repr__ = fields_in_short
 
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the distinct images, and the sum of the rows of each image."""
+        """Returns the distinct images of the block, and for each image the sum of its captions' counts."""
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
-        """Returns a copy for transfer between processes, with one row per image and without texts and mentions."""
+        """Returns a copy for transfer between processes, which has one row per image and no texts or mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
         return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
@@ -215,11 +218,12 @@ class ScoredBlock:
 
 @dataclass(frozen=True)
 class Scorer(ABC):
-    """Base class that converts captions to counts. Scorers are picklable, so worker processes can use them.
+    """Base class of the objects that convert captions to counts. Scorers can be pickled and therefore sent to worker
+    processes.
 
     Attributes:
-        truths: Ground truths. A caption is scored only if all of them contain its image.
-        skip_unknown_images: True to omit and count captions of other images.
+        truths: Ground truths. A caption is scored only if all of these ground truths contain its image.
+        skip_unknown_images: True to omit and count captions whose image has no ground truth.
     """
 
     truths: tuple[Truth, ...]
@@ -232,20 +236,22 @@ class Scorer(ABC):
 
     @abstractmethod
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
-        """Returns the counts of captions.
+        """Returns the counts of each caption.
 
         Args:
-            captions: n captions of known images.
-            rows: For each ground truth, the (n,) row of each caption's image.
+            captions: n captions of images that have a ground truth.
+            rows: For each ground truth, an (n,) array with the row of each caption's image.
         """
 
     def prepare(self) -> None:
-        """Computes cached data that forked processes then share."""
+        """Computes cached data before processes are forked, so that all processes share the data."""
         for truth in self.truths:
             _ = truth.oracle.index
 
     def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
-        """Returns the counts of parsed captions. Captions of unknown images are added to ``faults`` or skipped."""
+        """Returns the counts of parsed captions. Captions whose image has no ground truth are added to ``faults`` or
+        skipped.
+        """
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
         known = np.logical_and.reduce([r >= 0 for r in rows])
         unknown_images = 0
@@ -269,19 +275,20 @@ class Scorer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over a file.
+    """Sums over all records of a file.
 
     Attributes:
         table: Counts per image.
         n_records: Number of scored captions.
         skipped: Number of omitted faulty records.
-        unknown_images: Number of omitted captions whose image has no ground truth.
+        unknown_images: Number of captions that were omitted because their image has no ground truth.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        unfinished: Number of captions whose last sentence was removed. The value is None if removal was not requested.
-        bad_files: Errors of omitted files that could not be read.
-        account: Account of all records.
-        prompts: Prompts that the captions contain.
-        strangers: Sentence about unknown images, if most captions belong to them.
+        unfinished: Number of captions from which an unfinished last sentence was removed, or None if removal was not
+            requested.
+        bad_files: Errors of files that could not be read and were omitted.
+        account: Properties of all records, from which unusual files are detected.
+        prompts: Distinct prompts that the records contain.
+        strangers: Sentence about unknown images, if most captions have one.
     """
 
     table: CountTable
@@ -299,12 +306,12 @@ class Tally:
 
     @property
     def left_out(self) -> int:
-        """Number of all omitted records."""
+        """Number of records that were omitted for any reason."""
         return self.skipped + self.unknown_images
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """Counts for a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` if applicable."""
+        """Counts for a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` if they apply."""
         counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
             counts["unfinished"] = self.unfinished
@@ -312,7 +319,7 @@ class Tally:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for each unusual property of the file."""
+        """Sentences about unusual properties of the file, one per property."""
         said = [self.strangers] if self.strangers else []
         return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
@@ -328,7 +335,7 @@ class Tally:
 
 
 def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
-    """Returns one sentence that lists the omitted files, if there are any."""
+    """Returns one sentence that lists the files that could not be read, if there are any."""
     if not bad_files:
         return []
     shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
@@ -339,12 +346,12 @@ OnBlock = Callable[[ScoredBlock], None]
 
 
 class BlockOutcome(NamedTuple):
-    """Result of a block.
+    """Result of scoring one block.
 
     Attributes:
         block: Scored block.
-        errors: Faults of the block, sorted by line.
-        lines: Number of lines in the block, if its line numbers are relative to its first line
+        errors: Faults in the block, sorted by line.
+        lines: Number of lines in the block, for blocks whose line numbers start at their own first line
             (:class:`~scapo_eval.readers.captions.Captions`).
     """
 
@@ -354,20 +361,22 @@ class BlockOutcome(NamedTuple):
 
 
 class Sums:
-    """Additive sums of scored blocks. The sums of the parts of a file add up to the sums of the file.
+    """Sums over scored blocks, to which further sums can be added. Adding the sums of the parts of a file gives the
+    sums of the file.
 
     Attributes:
         counts: Counts per image.
-        totals: Number of ``scored`` captions, ``skipped`` records, ``unknown_images`` and ``unfinished`` captions.
+        totals: Numbers of ``scored`` captions, ``skipped`` records, captions with ``unknown_images``, and
+            ``unfinished`` captions.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        faults: Faults that are not skipped.
-        checks: Checks of ids and models.
-        lines: Number of lines so far, for blocks with relative line numbers.
-        prints: (captions,) hashes of image and text, for every block.
+        faults: Faults of records that are not skipped.
+        checks: Checks for repeated ids and for several models.
+        lines: Number of lines read so far, for blocks whose line numbers start at their own first line.
+        prints: (captions,) hashes of image and text, one array for every block.
         said: Number of ``empty``, ``cut`` and ``contradicting`` captions.
-        prompts: Prompts that the captions contain.
-        per_image: Number of captions of each image, in the order of the first ground truth. Merged sums may have any
-            order.
+        prompts: Distinct prompts that the records contain.
+        per_image: Number of captions of each image, in the order of the first ground truth. Sums that were merged from
+            several parts may list the images in any order.
     """
 
     def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
@@ -392,11 +401,11 @@ class Sums:
 
     @property
     def on_error(self) -> ErrorHandler | None:
-        """Handler for records that the reader cannot read. None raises the error."""
+        """Function that is called for each record that cannot be read, or None to raise the error."""
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
-        """Adds one block. Blocks must be added in the order of the file."""
+        """Adds one block. Adds a scored block. Blocks must be added in the order of the file."""
         block = outcome.block
         for error in outcome.errors:
             self.add_fault(error.behind(self.lines))
@@ -430,7 +439,7 @@ class Sums:
         """Returns the account of all records in the file.
 
         Raises:
-            InputError: If the captions belong to other images than their ids indicate.
+            InputError: If the captions do not belong to the images that their ids name.
         """
         file = given if isinstance(given, Source) else None
         prints = np.concatenate([np.zeros(0, dtype=np.int64), *self.prints])
@@ -450,7 +459,7 @@ class Sums:
         )
 
     def add_fault(self, error: InputError) -> None:
-        """Adds the fault of a record, which is only counted if faulty records are skipped."""
+        """Records the fault in a record. If faulty records are skipped, the fault is only counted."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
             return
@@ -459,7 +468,7 @@ class Sums:
 
     @property
     def strangers(self) -> str | None:
-        """Sentence about unknown images. The value is None if most captions have known images."""
+        """Sentence about captions whose image has no ground truth, or None if most captions have a known image."""
         if not self._strange or self._n_strange <= self.totals["scored"]:
             return None
         known, hint = self._truth.oracle, likely_ids(self._strange, self._truth.oracle.image_ids)
@@ -475,10 +484,10 @@ class Sums:
         """Returns the sums of a whole file.
 
         Args:
-            bad_files: Errors of omitted files.
+            bad_files: Errors of files that could not be read and were omitted.
 
         Raises:
-            InputErrors, InputError: If the input is invalid, or no caption remains to score. The error lists the faults
+            InputErrors, InputError: If the input is invalid, or all captions were omitted. The error lists the faults
                 by file and line.
         """
         few = self.strangers
@@ -512,7 +521,9 @@ _LISTS = re.compile(rb'"extracted"\s*:')
 
 
 def ignored_lists(given: Readable) -> list[str]:
-    """Returns a warning if records contain a judge's object lists, for benchmarks that read only the texts."""
+    """Returns a warning if records contain a judge's object lists, because benchmarks that read only the texts ignore
+    these lists.
+    """
     if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
         return []
     return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
@@ -528,7 +539,7 @@ def tally(
     on_progress: Callable[[int], None] | None = None,
     given: Readable | None = None,
 ) -> Tally:
-    """Scores every block of a file. Memory grows with the number of images, and by 12 bytes per caption.
+    """Scores every block of a file. The memory use grows with the number of images, and by 12 bytes per caption.
 
     Args:
         read: Function that opens the file.
@@ -537,12 +548,12 @@ def tally(
         source: Name of the file in messages.
         on_block: Callback that receives each scored block in the order of the file, until a fault occurs.
         on_progress: Callback that receives the number of raw bytes of each scored block.
-        given: Input, for the account.
+        given: Input of the run, whose size and checksum the account records.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or captions belong to other images than their ids indicate.
-            With ``strict``, the error is also raised for unusual captions.
-        ScapoError: If a process was killed.
+        InputErrors, InputError: If the input is invalid, or captions do not belong to the images that their ids name.
+            With ``strict``, unusual captions also raise this error.
+        ScapoError: If a worker process was killed.
     """
     if isinstance(given, Source):
         given.hash()
@@ -564,8 +575,8 @@ def tally(
 
 
 def _number(workers: int | None) -> Callable[[str], int]:
-    """Returns the hash function for texts. It is Python's own ``hash`` if all processes share its seed, as forked
-    processes do.
+    """Returns the function that computes a hash of a text. The function is Python's own ``hash`` if all processes have
+    the same hash seed, as forked processes do.
     """
     if (workers or 1) <= 1:
         return hash
@@ -576,13 +587,13 @@ def _number(workers: int | None) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work on every block, picklable for other processes and machines.
+    """Function that scores a block and that can be pickled for other processes and machines.
 
     Attributes:
         scorer: Scorer that defines the counts.
         drop_unfinished: True to remove an unfinished last sentence.
-        evidence: True to return texts and mentions from other processes.
-        number: Hash function for texts, for the account. The value is None if no account is needed.
+        evidence: True to transfer texts and mentions back from worker processes.
+        number: Hash function for texts, or None if no account is needed.
     """
 
     scorer: Scorer
@@ -591,7 +602,7 @@ class Work:
     number: Callable[[str], int] | None = None
 
     def __call__(self, block: ScorableBlock) -> BlockOutcome:
-        """Returns the counts of a block, and its faults sorted by line."""
+        """Returns the counts of the captions in a block, and the faults sorted by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -631,7 +642,9 @@ _TOGETHER = 8
 
 
 def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[ScorableBlock]]:
-    """Groups blocks into tasks. Tasks become smaller toward the end of a file, so that all workers finish together."""
+    """Groups blocks into tasks for worker processes. Tasks become smaller toward the end of a file, so that all workers
+    finish at about the same time.
+    """
     left = iter(blocks)
     for block in left:
         further = bytes_behind(block) // (4 * workers * max(1, block.size))
@@ -641,7 +654,7 @@ def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[Scora
 def _scored_blocks(
     work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
-    """Yields ``(raw bytes, outcome)`` of every block, in order, using one or several processes."""
+    """Yields ``(raw bytes, outcome)`` of every block in the order of the file, using one or several processes."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)
@@ -666,11 +679,11 @@ def _scored_blocks(
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
-    """Yields remarks for readers of values against this ground truth, one sentence each.
+    """Yields sentences about this ground truth that a reader of the values should know.
 
     Args:
         truth: Ground truth.
-        mentioned: (labels,) number of mentions of each label of its vocabulary in the captions.
+        mentioned: (labels,) number of mentions of each label of the vocabulary in the captions.
     """
     yield from truth.notes
     if truth.oracle.world != "open-axis":

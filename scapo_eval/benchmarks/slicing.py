@@ -1,4 +1,4 @@
-"""Assignment of captions to slices, by a column of their records or by their length."""
+"""Division of captions into slices, by a column of their records or by their length."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LENGTH = "length"
 
 
 class Slicer:
-    """Collector of the counts of a file's captions by the values of a column.
+    """Collector that sums the counts of a file's captions for each value of a column.
 
     Args:
-        path: Caption file. Its records are read a second time unless the column is ``length``, so a pipe requires
-            :meth:`~scapo_eval.files.source.Source.keep`.
-        column: Key of the records, or of their ``meta``.
+        path: Caption file. The records are read a second time unless the column is ``length``. If the input is a pipe,
+            :meth:`~scapo_eval.files.source.Source.keep` must therefore be called first.
+        column: Key in the records, or in their ``meta``.
 
     Raises:
         InputError: If no record has the column.
@@ -35,7 +35,7 @@ class Slicer:
         self._rows: list[tuple[list[str], list[Any], Any]] = []
 
     def add(self, block: ScoredBlock) -> None:
-        """Adds one scored block."""
+        """Adds the counts of one scored block."""
         captions = block.captions
         if self._known is None:
             values: list[Any] = [len(text.split()) for text in captions.captions]
@@ -45,11 +45,11 @@ class Slicer:
 
     @property
     def values(self) -> list[Any]:
-        """Value of every caption. The value is None if the record has none."""
+        """Value of the column for every caption, or None for captions whose record has no value."""
         return [value for _, values, _ in self._rows for value in values]
 
     def parts(self) -> Parts:
-        """Returns the counts by image and value, in order of first occurrence."""
+        """Returns the counts for each image and each value of the column, in order of first occurrence."""
         sums: dict[tuple[str, Any], Any] = {}
         for images, values, counts in self._rows:
             for key, row in zip(zip(images, values, strict=True), counts, strict=True):

@@ -1,4 +1,4 @@
-"""Systems to score, with their files or records by name and the settings that scoring requires."""
+"""Systems to score, identified by name, with their files or records and the scoring settings."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def _unseen(name: str, source: Readable, total: int | None) -> AbstractContextMa
 
 @dataclass(frozen=True)
 class Systems:
-    """Systems to score. The first system is the baseline.
+    """Systems to score. The first system is the baseline with which the others are compared.
 
     Attributes:
-        given: (name, file or records) of each system. The name is None if it is derived from the file.
+        given: Name and file or records of each system. A name is None if it is derived from the file.
         resampling: Settings for the intervals.
-        warn: Callback for warnings about damage that does not prevent reading.
-        reading: Context for scoring one system, which displays the progress.
-        by: Column of the captions' records (or their length) whose values define slices. The value is None for no
-            slices.
-        slicers: Slicers of the systems that :meth:`each` has scored, if there is a column.
+        warn: Callback for warnings about damaged input that can still be read.
+        reading: Context manager that displays the progress while one system is scored.
+        by: Name of the record column whose values define slices (or ``length`` for the length of the captions). ``by``
+            is None if the captions are not sliced.
+        slicers: Slicers of the systems that :meth:`each` has scored, if captions are sliced.
     """
 
     given: Sequence[tuple[str | None, Readable]]
@@ -71,12 +71,12 @@ class Systems:
 
     @classmethod
     def of(cls, given: Given, name: str | None, otherwise: str, resampling: Resampling) -> Systems:
-        """Returns a single system, for the functions of the Python interface.
+        """Creates a single system from an argument of the Python interface.
 
         Args:
             given: Path, or records in memory.
-            name: Name of the system. None selects the name of the file, or ``otherwise`` for records.
-            otherwise: Default name of records.
+            name: Name of the system. The default is the name of the file, or ``otherwise`` for records.
+            otherwise: Default name for records in memory.
             resampling: Settings for the intervals.
 
         Raises:
@@ -91,7 +91,7 @@ class Systems:
         return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
-        """Returns the systems by name. Systems without a name are named after their files.
+        """Returns the systems by name. Systems without a given name are named after their files.
 
         Raises:
             OptionError: If two systems have the same name.
@@ -104,24 +104,26 @@ class Systems:
         return {name: source for name, (_, source) in zip(names, self.given, strict=True)}
 
     def count(self) -> None:
-        """Enables the counting of records in every file, for :meth:`accounted`."""
+        """Enables the counting of records in every file, which :meth:`accounted` requires."""
         for _, source in self.given:
             if isinstance(source, Source):
                 source.count()
 
     def accounted(self, runs: Sequence[R]) -> list[R]:
-        """Returns the runs with the accounts of their files, if each run belongs to one file and has no account."""
+        """Returns the runs with the accounts of their files. An account is added to each run that has none and belongs
+        to a single file.
+        """
         if len(runs) != len(self.given):
             return list(runs)
         return [_accounted(run, source) for run, (_, source) in zip(runs, self.given, strict=True)]
 
     def alone(self, option: str, path: str | None, what: str) -> None:
-        """Raises an error if evidence of several systems is requested for one file.
+        """Raises an error if an evidence file is requested for several systems.
 
         Args:
-            option: Name of the option.
-            path: Evidence file, or None.
-            what: Description of a system's file.
+            option: Name of the option for the evidence file, used in the message.
+            path: Path of the evidence file, or None.
+            what: Description of the kind of file that a system has, for the message.
 
         Raises:
             OptionError: If there are several systems.
@@ -131,7 +133,9 @@ class Systems:
 
     @contextmanager
     def evidence(self, path: str | None) -> Iterator[Write | None]:
-        """Yields a function that writes records of evidence as JSON Lines, or None without a path."""
+        """Provides a context with a function that writes evidence records as JSON Lines, or with None if there is no
+        path.
+        """
         if path is None:
             yield None
             return
@@ -139,12 +143,12 @@ class Systems:
             yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
 
     def each(self, score: Callable[..., R], per_caption: str | None = None) -> list[R]:
-        """Scores caption files one after another, and writes the evidence if there is only one file.
+        """Scores caption files one after another. The evidence can be written only for a single file.
 
         Args:
-            score: Function that returns the run of a file. It accepts ``name``, ``resampling``, ``on_block`` and
-                ``on_progress``.
-            per_caption: File for the evidence.
+            score: Function that returns the run of a file. The function receives the arguments ``name``,
+                ``resampling``, ``on_block`` and ``on_progress``.
+            per_caption: Path of the file for the evidence.
 
         Raises:
             OptionError: If evidence is requested for several files.
@@ -163,12 +167,12 @@ class Systems:
         return runs
 
     def sliced(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs with their counts by the column's values, if there is a column."""
+        """Returns the runs, with their counts for each value of the column that defines slices, if there is one."""
         return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 
 def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
-    """Returns the callback for scored blocks, or None if nothing is kept."""
+    """Returns the callback for scored blocks, or None if nothing has to be stored."""
     if write is None and slicer is None:
         return None
 
@@ -185,7 +189,9 @@ _inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
 
 
 def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
-    """Wraps a function of the Python interface, so that faults in folders or patterns name the affected file."""
+    """Wraps a function of the Python interface so that error messages name the affected file within a folder or
+    pattern.
+    """
 
     @wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -201,7 +207,9 @@ def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
-    """Converts an argument to a list of sources: one source, one per path in a list, or none for a missing argument."""
+    """Converts an argument to a list of sources: one source for a path or records, one source per path for a list, or
+    no source for a missing argument.
+    """
     if given is None or (isinstance(given, tuple) and not given):
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
@@ -210,7 +218,7 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
 
 
 def options_of(record: Benchmark) -> dict[str, Parameter]:
-    """Returns the parameters of a benchmark's ``score`` function that are declared as options, in order.
+    """Returns those parameters of a benchmark's ``score`` function that are declared as options, in order.
 
     Raises:
         TypeError: If an option is not a parameter of the function.
@@ -225,11 +233,12 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
 
 
 def function_of(record: Benchmark) -> Callable[..., Any] | None:
-    """Returns a benchmark's Python function for scoring one system, which is its own or derived from its options.
+    """Returns the Python function that scores one system on a benchmark. The benchmark defines this function itself, or
+    the function is derived from the benchmark's options.
 
     Returns:
-        The function, which returns a Run, or a list of runs if the benchmark reads one file in several ways. The result
-        is None for benchmarks that only compare files.
+        The function, which returns a Run, or a list of runs if the benchmark evaluates one file in several ways. The
+        function is None for benchmarks that only compare files.
     """
     if record.function is not None:
         return record.function
@@ -287,12 +296,12 @@ def _accounted(run: R, source: Readable) -> R:
 
 
 def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None = None) -> R:
-    """Returns a run on records other than captions with its account, and with a note for each unusual property.
+    """Returns a run with the account of its records (not captions), and with a note for each unusual property.
 
     Args:
-        run: Run on the records.
+        run: Run that was computed from the records.
         counts: Counts of the records.
-        size: Size of the file in bytes. The value is 0 for records in memory or on a cluster.
+        size: Size of the file in bytes, or 0 for records in memory or on a cluster.
         crc32: CRC-32 of the file.
     """
     skipped, unknown = (run.other_counts.get(name, 0) for name in ("skipped", "unknown"))
@@ -323,5 +332,5 @@ def _docstring(record: Benchmark, options: Iterable[str]) -> str:
 
 
 def drawn(resamples: int, seed: int, bootstrap: Bootstrap | None) -> Resampling:
-    """Returns the resampling settings for the arguments that are common to all Python functions."""
+    """Returns the resampling settings from the arguments that all Python functions share."""
     return Resampling(resamples, seed, bootstrap=bootstrap)

@@ -1,7 +1,7 @@
-"""Metrics of yes/no answers (accuracy, precision, recall, F1, yes ratio), which other benchmarks also use.
+"""Metrics of yes/no answers: accuracy, precision, recall, F1 and yes ratio. Other benchmarks use these metrics, too.
 
-The positive class is "yes". An answer that is neither yes nor no is wrong. It counts in ``n`` and in the denominators
-of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
+The positive class is "yes". An answer that is neither yes nor no is wrong. An answer that is neither yes nor no counts
+in ``n`` and in the denominators of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CELLS: Mapping[tuple[YesNo, YesNo | None], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Summed counts of questions. Every field has the shape of the sums."""
+    """Counts of questions, summed over groups of questions. Every field is an array with the shape of the sums."""
 
     tp: Floats
     fp: Floats
@@ -94,7 +94,7 @@ def no_recall(c: Cells) -> Floats:
 
 
 def f1(c: Cells) -> Floats:
-    """Returns the harmonic mean of precision and recall, which is 0 if no "yes" is correct."""
+    """Returns the harmonic mean of precision and recall. The result is 0 if no answer "yes" is correct."""
     return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
 
 
@@ -117,7 +117,9 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 
 
 def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
-    """Returns a formula applied to the pooled counts of several groups. The value is NaN if there are no groups."""
+    """Returns a formula that is applied to the summed counts of several groups. The formula returns NaN if there are no
+    groups.
+    """
 
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
@@ -129,7 +131,9 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """Returns the unweighted mean of formulas. The value is NaN if one of them has no value, or if there are none."""
+    """Returns the unweighted mean of several formulas. The mean is NaN if one of the formulas has no value, or if there
+    are no formulas.
+    """
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
@@ -144,15 +148,18 @@ def _column(group: str, cell: str) -> str:
 
 
 def columns(groups: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of the counts for the given groups. The group with an empty name has no prefix."""
+    """Returns the names of the counts for the given groups. The columns of the group with an empty name have no
+    prefix.
+    """
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
-    """Returns ``accuracy precision recall f1 yes_ratio`` for all questions, then for each category.
+    """Returns the metrics ``accuracy precision recall f1 yes_ratio`` for all questions, followed by those for each
+    category.
 
     Args:
-        groups: Categories. ``""`` contains the questions without a category.
+        groups: Categories. The group ``""`` contains the questions without a category.
         benchmark: Name of the metric set.
     """
     groups = sorted(groups)
@@ -164,7 +171,7 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
-    """Returns the groups in the names of counts."""
+    """Returns the names of the groups, as derived from the names of the counts."""
     cell = _CELLS["yes", "yes"]
     return [name.removesuffix(cell).removesuffix("_") for name in columns if name == cell or name.endswith(f"_{cell}")]
 
@@ -175,7 +182,7 @@ def part_of(question: Question) -> str:
 
 
 def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
-    """Returns the counts per image. Every answer adds 1 to one column of ``metrics``."""
+    """Returns the counts of the answers per image. Every answer adds 1 to one column of ``metrics``."""
     images = [item.question.image_id for item in items]
     ids = sorted(set(images))
     row = {image: k for k, image in enumerate(ids)}
@@ -187,7 +194,9 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """Returns a mapping from each accuracy to question id -> answered correctly (the input of McNemar's test)."""
+    """Returns a mapping from the name of each accuracy to a mapping from question id to True if the question was
+    answered correctly. McNemar's test compares these mappings.
+    """
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
         right["accuracy"][item.question.id] = item.correct
@@ -204,14 +213,14 @@ def read_yesno(
     model: str | None = None,
     warn: Warn = warn_user,
 ) -> JoinedAnswers:
-    """Reads the answers of one system to any yes/no questions, joined by id.
+    """Reads one system's answers to any yes/no questions, and joins them with the questions by id.
 
     Args:
         path: Answers in any supported layout, or records in memory.
-        questions: Questions from :func:`read_questions`. None selects the labels in the answers.
-        parse: Parser for the answers.
+        questions: Questions from :func:`read_questions`, or None to use the labels in the answers.
+        parse: Function that parses an answer.
         model: Model to score if the file contains several models.
-        warn: Callback for warnings about damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If the answers cannot be joined, see :func:`join` and :func:`questions_of`.
@@ -224,7 +233,9 @@ def read_yesno(
 
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
-    """Returns the answers keyed by id, with the category as a prefix if the questions' ids have it."""
+    """Returns the answers and a function that computes the id of an answer's question. The id has the category as a
+    prefix if the ids of the questions do.
+    """
 
     def key(answer: Answer) -> str:
         plain = plain_id(answer.id)
@@ -244,13 +255,13 @@ class ReadAnswers(Protocol):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class YesNoBenchmark(AnsweredBenchmark):
-    """Benchmark of yes/no questions whose metric set follows from the groups of questions in a run.
+    """Benchmark of yes/no questions. The groups of questions in a run determine its metric set.
 
     Attributes:
-        metrics_of: Function from groups to the metric set.
-        group_of: Function from a question to its group.
+        metrics_of: Function that returns the metric set for given groups of questions.
+        group_of: Function that returns the group of a question.
         read_answers: Function that reads and joins one file of answers.
-        finished: Function that adds notes to joined answers.
+        finished: Function that adds notes to the joined answers.
     """
 
     metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
@@ -301,12 +312,12 @@ class YesNoBenchmark(AnsweredBenchmark):
         """Reads answers, joins them with their questions, and counts them.
 
         Args:
-            systems: Files of answers.
-            questions: Question files. If empty, the labels in the answers are used.
+            systems: Systems whose answers are scored.
+            questions: Question files, or an empty list to use the labels in the answers.
             parser, yes, no: Parsing rule, and additional words for yes and no.
-            unparsed: Treatment of answers that are neither yes nor no.
+            unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
             model: Model to score if a file contains several models.
-            per_answer: File for the evidence.
+            per_answer: Path of the file for the evidence.
 
         Raises:
             InputErrors, InputError: If the input is invalid, or evidence is requested for several files. The error
@@ -332,7 +343,9 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
     ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-        """Returns a run and the answers of each file, scored by the labels in the answers, for the report."""
+        """Returns a run and the answers of each file for display in the report. The labels in the answers are the
+        ground truth.
+        """
         parse = parser_of("default")
         read = {name: self.read_answers(path, None, parse, model=None, warn=warn) for name, path in files.items()}
         views = []
@@ -368,9 +381,10 @@ class YesNoBenchmark(AnsweredBenchmark):
         """Converts the answers of several systems to runs.
 
         Args:
-            answers: System name -> answers. All systems share one metric set, which covers the groups of all systems.
+            answers: System name -> answers. All systems share one metric set, which includes the groups of questions of
+                all systems.
             parser: Name of the parser, for the signature.
-            unparsed: Treatment of answers that are neither yes nor no.
+            unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
             resampling: Settings for the intervals.
         """
         groups = list(
@@ -400,7 +414,7 @@ def _answered(item: Graded, description: str) -> AnsweredQuestion:
 
 
 def paired(runs: Iterable[Run]) -> list[Run]:
-    """Returns the runs, with a note on each run whose answered questions differ from those of the first run."""
+    """Returns the runs. A run whose answered questions differ from those of the first run receives a note."""
     first, *others = runs
     return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 
@@ -478,7 +492,8 @@ def yesno(
 
     Args:
         answers: Records with ``id`` and ``response``, and with ``label`` if there are no questions.
-        questions: Records with ``id`` and ``label``, or files of them. None selects the labels in the answers.
+        questions: Records with ``id`` and ``label``, or files that contain such records. By default, the labels in the
+            answers are used.
         parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`.
         yes, no: Additional words for yes and no (``oui``, ``non``...).
         unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.

@@ -1,4 +1,4 @@
-"""The claim record: one statement of a caption that can be true or false."""
+"""Record type for a claim, which is one statement of a caption that can be true or false."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class Claim:
 
     Attributes:
         kind: Kind of the claim.
-        label: Label of the object. The value is empty for written text on an object that the vocabulary lacks.
+        label: Label of the object, or an empty string for written text on an object that is not in the vocabulary.
         value: Number for a count (``2``, ``3+``, ``2-3``), canonical word for an attribute or relation, written words
-            for a text, or an empty string for presence.
-        category: Color, material, size or state for attributes; spatial, place, holding, wearing or part for relations.
-            The value is empty for other kinds.
-        other: Label of the second object of a relation. The value is empty for a position in the image.
-        start, end: Span of the words that would have to change if the claim were false.
-        use: Use of the statement in the caption. Only a ``claim`` is stated plainly.
+            for text, and empty string for presence.
+        category: Category of an attribute (color, material, size or state) or of a relation (spatial, place, holding,
+            wearing or part). The value is an empty string for other kinds.
+        other: Label of the second object of a relation, or an empty string if the relation is a position in the image.
+        start: Offset of the first word that would have to be changed if the claim were false.
+        end: Offset after the last word that would have to be changed if the claim were false.
+        use: Use of the statement in the caption. Only the use ``claim`` means that the caption asserts the statement.
         mentions: Mentions of the object and of the second object.
         restricted: True for a count that may refer to only some of the objects ("two dogs on the couch").
 
@@ -62,15 +63,15 @@ class Claim:
 
     @property
     def key(self) -> ClaimKey:
-        """The content of the claim without its position in the text."""
+        """Content of the claim, without its position in the text."""
         return self.kind, self.label, self.value, self.other
 
 
 def asked_as(claim: Claim) -> ClaimKey:
     """Returns the content of a claim in the form in which a judge is asked about it.
 
-    A restricted count becomes a lower bound. The answer yes to "at least two" leaves a restricted "two" undecided, and
-    the answer no makes it false.
+    A restricted count is converted to a lower bound, such as "at least two" for "two". If the judge answers no, the
+    restricted count is false. If the judge answers yes, the restricted count remains undecided.
     """
     if claim.kind == "count" and claim.restricted:
         return claim.kind, claim.label, f"{count_range(claim.value)[0]}+", claim.other
@@ -81,10 +82,10 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
     """Returns claim kinds in canonical order.
 
     Args:
-        given: Names of kinds, or one string of comma-separated names.
+        given: Sequence of kind names, or one string of comma-separated names.
 
     Raises:
-        InputError: If a name is not a claim kind.
+        InputError: If a name is not that of a claim kind.
     """
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)):
@@ -97,10 +98,11 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
 
 
 def count_range(value: str) -> tuple[int, int | None]:
-    """Returns the minimum and maximum number that a count value allows. The maximum is None if there is no upper bound.
+    """Returns the minimum and the maximum number that the value of a count claim allows. The maximum is None if there
+    is no upper bound.
 
     Raises:
-        ValueError: If the value is not a count.
+        ValueError: If the value is not that of a count claim.
     """
     match = _RANGE.match(value)
     if not match:

@@ -1,4 +1,4 @@
-"""The words that express claims, read once from ``cues.yaml``."""
+"""Words that express claims, which are read once from ``cues.yaml``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class ClaimCue:
     """A group of words that express the same kind of claim.
 
     Attributes:
-        group: Name of the list in the file.
-        value: Canonical word for all words of the cue. The value is empty if each word is its own value.
+        group: Name of the list in ``cues.yaml`` that contains the cue.
+        value: Canonical word for all words of the cue, or an empty string if each word is its own canonical word.
         category: Category of the claim; see :class:`~scapo_eval.claiming.claim.Claim`.
-        agent: True if only people and animals can be the subject.
-        holds, fails: Example texts with a marked claim of the cue, and without a claim.
+        agent: True if only people and animals can be the subject of the claim.
+        holds: Example texts in which a claim of the cue is marked.
+        fails: Example texts without a claim of the cue.
     """
 
     group: str
@@ -40,11 +41,11 @@ class ClaimCues:
     """The content of ``cues.yaml``.
 
     Attributes:
-        cues: Cues in file order.
-        words: Group -> word -> cue and value.
-        phrases: Words of each relation with its cue and value, longest first.
-        sets: Word lists that are not cues, by name.
-        fingerprint: Hash of the content without examples and comments.
+        cues: Cues in the order of the file.
+        words: Nested mapping from group and word to the cue and the value of the word.
+        phrases: Words of each relational phrase with its cue and value. The longest phrases come first.
+        sets: Mapping from name to words, for word lists that are not cues.
+        fingerprint: Hash of the file's content without examples and comments.
     """
 
     cues: tuple[ClaimCue, ...]

@@ -1,1 +1,1 @@
-"""The command line, which contains only click commands and rich rendering."""
+"""Command-line interface, which contains only click commands and rich rendering."""

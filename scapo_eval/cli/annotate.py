@@ -1,4 +1,6 @@
-"""``scapo-eval annotate``: builds a presence/absence matrix of your own images with a judge (the DOPA pipeline)."""
+"""``scapo-eval annotate``: a judge creates a matrix that states which labels are present or absent in your own images
+(the DOPA pipeline).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class _Group(Group):
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Returns a command, importing its module if necessary."""
+        """Returns a command, and imports its module if necessary."""
         if name not in _ELSEWHERE:
             return super().get_command(ctx, name)
         module, attribute = _ELSEWHERE[name]
@@ -61,7 +63,8 @@ class _Group(Group):
 
 @click.group("annotate", cls=_Group)
 def command() -> None:
-    """Builds a presence/absence matrix of your own images with a judge, verified by a person.
+    """Builds a matrix that states which labels are present or absent in your own images. A judge creates the matrix,
+    and a person verifies it.
 
     The steps are sample, coarse, mine, refine, qc and finalize. The commands lint, compare, status and history inspect
     a run. RUN is the folder of the run. If a command was killed, run it again to resume.
@@ -253,7 +256,7 @@ def refine_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks the affected cells of RUN again. Decisions of people and all earlier verdicts are kept."""
+    """Asks a judge again about the affected cells of RUN. All decisions of people and all earlier verdicts are kept."""
     from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 
     _no_restart(settings)
@@ -291,7 +294,9 @@ def _pass(
     only_forecast: bool,
     work: Callable[[Session, Callable[[Forecast], None]], PassOutcome],
 ) -> int:
-    """Runs one pass of an engine over cells, with forecasts. Returns the exit code."""
+    """Runs one pass in which an engine answers questions about cells, with forecasts of time and cost. Returns the exit
+    code of the command.
+    """
     told_at = 0.0
 
     def report(forecast: Forecast) -> None:
@@ -321,11 +326,11 @@ def _pass(
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices for the cost forecast of a pass.
+    """Prices from which the cost of a pass is forecast.
 
     Attributes:
-        tokens_in, tokens_out: Prices of a million prompt tokens and of a million completion tokens.
-        hour: Price of one server per hour.
+        tokens_in, tokens_out: Prices of one million prompt tokens and of one million completion tokens.
+        hour: Price of one server for one hour.
         servers: Number of servers that share the work.
     """
 
@@ -430,8 +435,8 @@ def own_prompts(options: Sequence[str]) -> dict[str, str]:
 
 
 def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
-    """Parses ``--joint A,B[=FILE]`` options into a mapping from labels to file, or None for the project's own
-    prompt.
+    """Parses ``--joint A,B[=FILE]`` options into a mapping from a group of labels to its prompt file, or to None for
+    the project's own prompt.
     """
     paths: dict[tuple[str, ...], str | None] = {}
     for option in options:
@@ -444,7 +449,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """Returns the number of the quality-control round that precedes a refinement."""
+    """Returns the number of the quality-control round on which a refinement is based."""
     if given is not None or not summary_path(store).is_file():
         return given or 0
     return len(read_summary(store)["rounds"])
@@ -480,7 +485,7 @@ def finalize_command(
     absent_below: float | None,
     prompts: str | None,
 ) -> None:
-    """Writes the matrix of RUN for all scorers and rewards, with FILE.card.json and FILE.card.md."""
+    """Writes the matrix of RUN, which all scorers and rewards accept, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):

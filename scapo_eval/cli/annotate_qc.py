@@ -1,4 +1,6 @@
-"""``scapo-eval annotate qc``: a person checks random cells, and confidence bounds limit the remaining errors."""
+"""``scapo-eval annotate qc``: a person checks random cells, and the command computes confidence bounds on the remaining
+errors.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def command() -> None:
     """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
 
     First `draw RUN`, then `serve RUN`. Answer the pairs in the browser and finish the round, which lists the labels
-    with errors. `annotate refine` these labels and draw again, until a round over all labels contains no errors.
+    with errors. Run `annotate refine` on these labels and draw again, until a round over all labels contains no errors.
     """
 
 
@@ -117,9 +119,10 @@ def draw(
 def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confidence: float) -> None:
     """Serves the page for the open round.
 
-    The page is accessible only from this machine, until Ctrl-C. Every answer is saved immediately.
+    The page is accessible only from this machine, and is served until you press Ctrl-C. Every answer is saved
+    immediately.
 
-    From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000 here.
+    To open the page on another machine, run ssh -L 8000:127.0.0.1:8000 HOST on that machine, and use --port 8000 here.
     """
     from ..annotate.qc.server import QcServer
 
@@ -224,7 +227,7 @@ def close(run: str, abandon: bool, second: bool, confidence: float) -> None:
 
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
-    """Prints the summary: rounds, bounds, and the next step."""
+    """Prints a summary with the rounds, the bounds and the next step."""
     console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
@@ -245,7 +248,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
 
 
 def _table(console: SafeConsole, content: Content) -> None:
-    """Prints a table on a terminal, otherwise tab-separated values."""
+    """Prints a table if the output is a terminal, otherwise tab-separated values."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):

@@ -112,7 +112,9 @@ def mine_command(
 
 
 def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
-    """Returns pairs of labels that are confused with each other, and known groups that contain a suggested label."""
+    """Returns pairs of labels that are confused with each other, and known groups of labels that contain a suggested
+    label.
+    """
     pairs = {tuple(sorted((confused.label, confused.with_label))) for confused in advised if confused.with_label}
     names = {confused.label for confused in advised}
     pairs |= {tuple(sorted(group)) for group in known_groups(vocabulary) if names & set(group)}
@@ -129,7 +131,7 @@ def _confusion_row(confused: LabelConfusion) -> dict[str, object]:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table on a terminal, otherwise tab-separated values."""
+    """Prints a table if the output is a terminal, otherwise tab-separated values."""
     console = SafeConsole(highlight=False)
     texts = [
         [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
@@ -161,8 +163,8 @@ def lint_command(
     """Checks prompts against the aliases: every word that counts as a label in captions must also count for the judge.
 
     With a RUN, every prompt in the run is checked. Otherwise, the given files are checked, or the project's own prompts
-    if there are none. The exit code is 2 if a prompt fails to count an alias. An alias named both as counting and as
-    not counting is only a note.
+    if there are none. The exit code is 2 if a prompt does not count an alias that captions count. An alias that a
+    prompt names both as counting and as not counting causes only a note.
     """
     if run and vocabulary:
         raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
@@ -202,7 +204,9 @@ def lint_command(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """Compares RUN with REFERENCE on the cells judged in both (several labels per call and one, or two judges)."""
+    """Compares the verdicts of RUN with those of REFERENCE on the cells that both judged, for example with several
+    labels per call and with one, or with two judges.
+    """
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:
         shares = {

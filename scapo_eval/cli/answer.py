@@ -1,4 +1,4 @@
-"""``scapo-eval answer QUESTIONS -o answers.jsonl``: has a model answer the questions of a benchmark."""
+"""``scapo-eval answer QUESTIONS -o answers.jsonl``: a model answers the questions of a benchmark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Answers the questions of benchmarks. The help page is :data:`HELP`."""
+    """Answers the questions of benchmarks with a model. The text of the help page is :data:`HELP`."""
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]

@@ -1,4 +1,4 @@
-"""``--engine``: counts the files of a verb on a cluster, one system after another."""
+"""``--engine``: computes the counts of a scoring command on a cluster, one system after another."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """Makes a verb without ``--engine`` report the reason, instead of "no such option".
+    """Makes a command that supports no engine explain the reason if ``--engine`` is given.
 
     Args:
         command: Verb.
-        counted: Description of the work in one process, ending in "is" or "are".
+        counted: Description of the work that runs in one process, ending in "is" or "are".
     """
 
     def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
@@ -36,10 +36,10 @@ def refuse_engine(command: click.Command, counted: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Location of the computation.
+    """Cluster or process in which the counts are computed.
 
     Attributes:
-        engine: Engine of the cluster. None selects this process.
+        engine: Name of the cluster's engine, or None to compute in this process.
         address: Address of the cluster.
         on_bad_file: Treatment of files that cannot be read.
     """
@@ -53,13 +53,13 @@ class Cluster:
             raise click.UsageError("--address and --on-bad-file belong to --engine")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
-        """Returns the runs of all systems.
+        """Returns the runs of all systems, counted on the cluster.
 
         Args:
-            systems: (name or None, path) of each system. A path is a file, a pattern or a URI.
-            output: Options of the verb.
-            score: Function that scores one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=,
-                bootstrap=, interval=)``.
+            systems: Name (or None) and path of each system. Each path is a file, a pattern or a URI.
+            output: Values of the command's output options.
+            score: Function that scores one system on the engine. The function is called with ``(path, name=,
+                on_bad_file=, resamples=, seed=, bootstrap=, interval=)``.
         """
         from ..distributed import ray
 
@@ -70,8 +70,8 @@ class Cluster:
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:
-    """Returns the scoring options that an engine accepts. Workers are a separate argument, and accounts are not
-    recorded.
+    """Returns those scoring options that an engine accepts. The number of workers is passed as a separate argument, and
+    accounts are not recorded.
     """
     arguments: Any = {
         field.name: getattr(scoring, field.name)

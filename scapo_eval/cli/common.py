@@ -1,4 +1,6 @@
-"""Options of all verbs: the size limit for files, and the protection of table cells against spreadsheet formulas."""
+"""Options that all commands share: the size limit for files, and the protection of table cells against spreadsheet
+formulas.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Converts a size to bytes."""
+        """Converts a text such as ``8GiB`` to a number of bytes."""
         match = _SIZE.fullmatch(str(value).strip())
         if match is None or not float(match[1]):
             self.fail(f"expected a size such as 8GiB, got {value!r}", param, ctx)
@@ -29,7 +31,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def add_common_options(command: click.Command) -> None:
-    """Adds the common options to a verb, or to each verb in a group, unless they are already present."""
+    """Adds the common options to a command, or to each command in a group, unless they are already present."""
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             add_common_options(inner)
@@ -51,5 +53,5 @@ def add_common_options(command: click.Command) -> None:
 
 
 def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Returns a callback that applies the option's value, or its default, to this process."""
+    """Returns a callback that applies the value of an option, or its default, to this process."""
     return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)

@@ -1,4 +1,4 @@
-"""``scapo-eval compare``: compares systems, based on results files or (``--benchmark``) on raw files."""
+"""``scapo-eval compare``: compares systems, given their results files or (with ``--benchmark``) their raw files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ VERBS = tuple(SETS)
 
 
 class Compare(click.Command):
-    """Command that delegates to the verb named by ``--benchmark``. That verb parses all other arguments."""
+    """Implementation of ``compare``, which passes its arguments to the command of the benchmark that ``--benchmark``
+    names. The command of the benchmark parses all other arguments.
+    """
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of the delegated verb, which requires at least two files, or the context of
-        ``compare``.
+        """Returns the context of the benchmark's command, which requires at least two files, or otherwise the context
+        of ``compare``.
         """
         benchmark, rest = _take_benchmark(args)  # also for shell completion of that verb
         if benchmark is None:
@@ -66,10 +68,10 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
 )
 @output_options
 def command(results: tuple[str, ...], output: Output) -> int:
-    """Compares systems with the first system, the baseline.
+    """Compares systems with the first system, which is the baseline.
 
-    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, they are the raw files that the
-    verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
+    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, give the raw files that the verb
+    NAME scores and its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
     """
     runs = _runs_of(results, output)
     if len(runs) < 2:
@@ -81,8 +83,8 @@ def command(results: tuple[str, ...], output: Output) -> int:
 
 
 def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Reads runs like :func:`~scapo_eval.cli.show.runs_of`. The error for other files suggests the appropriate
-    command.
+    """Reads runs from results files like :func:`~scapo_eval.cli.show.runs_of`. If a file is of another kind, the error
+    message suggests the appropriate command.
     """
     try:
         return runs_of(results, output)

@@ -1,4 +1,4 @@
-"""``scapo-eval describe IMAGES -o captions.jsonl``: has a model describe images."""
+"""``scapo-eval describe IMAGES -o captions.jsonl``: a model describes images."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def command(
     """Describes images. The output is a caption file for the scoring verbs.
 
     IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. If the command was
-    killed, run it again to resume. It also writes FILE.run.json (the settings), FILE.journal (the completions) and
-    FILE.failed.jsonl (images without a completion).
+    killed, run it again to resume. The command also writes FILE.run.json (the settings), FILE.journal (the completions)
+    and FILE.failed.jsonl (images without a completion).
     """
     if samples > 1 and settings.sampling.temperature == 0:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")

@@ -45,7 +45,7 @@ _PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
 
 @dataclass
 class _Part:
-    """Packages of an extra, or of the base installation."""
+    """Packages of one extra, or of the base installation."""
 
     present: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -64,7 +64,9 @@ class _Part:
 
 
 def fits(installed: str, wanted: str) -> bool:
-    """Returns True if a version is in a range such as ``>=2.9,<2.14``. Only the numeric parts are compared."""
+    """Returns True if a version is within a range such as ``>=2.9,<2.14``. Only the numeric parts of the version are
+    compared.
+    """
     for bound in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
         if match is None:
@@ -91,7 +93,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Yields the extra (empty for the base), package and version range of each requirement for this Python version."""
+    """Yields the extra (an empty text for the base installation), package and version range of each requirement for
+    this version of Python.
+    """
     for line in distribution(DISTRIBUTION).requires or ():
         match = _REQUIREMENT.fullmatch(line.strip())
         if match is None or match[1] == DISTRIBUTION:
@@ -110,7 +114,7 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 def command(extras: Sequence[str]) -> int:
     """Checks the installation: the base packages, and each extra with its purpose.
 
-    EXTRAS are the required extras. The exit code is 2 if one of them, or the base, is incomplete.
+    EXTRAS are the required extras. The exit code is 2 if a required extra or the base installation is incomplete.
     """
     if unknown := [extra for extra in extras if extra not in FOR]:
         raise click.UsageError(f"no extra '{unknown[0]}'; there are {', '.join(FOR)}")

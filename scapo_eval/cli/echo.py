@@ -1,6 +1,4 @@
-"""Output of unformatted text to the terminal, in which control characters of captions, ids and file names are
-escaped.
-"""
+"""Output of unformatted text to the terminal. Control characters in captions, ids and file names are escaped."""
 
 from __future__ import annotations
 
@@ -11,12 +9,13 @@ from ..base.text import printable
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text with escaped control characters, also into a pipe, whose end is often a terminal.
+    """Prints a text with escaped control characters. Control characters are also escaped in a pipe, because the last
+    command of a pipe often prints to a terminal.
 
     Args:
         message: Text to print. Bytes (JSON) are written unchanged.
-        err: True for standard error.
-        nl: True to append a line end.
+        err: True to print to standard error.
+        nl: True to print a line break at the end.
     """
     if isinstance(message, str):
         message = printable(message)

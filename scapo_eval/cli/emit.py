@@ -1,4 +1,4 @@
-"""Common output of the results of all scoring verbs."""
+"""Output of results, which all scoring commands share."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ def emit(
     allow_different: bool = False,
     files: Sequence[Input | None] = (),
 ) -> int:
-    """Computes intervals and differences, prints them, writes the results file, and checks the gates.
+    """Computes intervals and differences, prints them, writes the results file, and checks the conditions on metrics
+    (gates).
 
     Args:
-        runs: Runs of all systems. The first run is the baseline.
+        runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
-        allow_different: True if the verb itself compares different readings.
-        files: Source of each run, which may contain prompts.
+        allow_different: True if the command itself compares several ways of reading a file.
+        files: Input file of each run. The captions in it may state their prompts.
 
     Returns:
-        The exit code, which is 0, or 3 if a gate is missed.
+        The exit code, which is 0, or 3 if the metrics miss a gate.
     """
     metric_set = same_metrics(runs)[0].metric_set
     if output.by and not any(run.parts and run.parts.column == output.by for run in runs):
@@ -93,7 +94,8 @@ def emit(
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
-    """Returns the output format: the requested format, otherwise a table on a terminal (or for a given width), or TSV.
+    """Returns the output format, which is the requested format if there is one. By default, the output is a table on a
+    terminal (or if a width is given), and TSV elsewhere.
 
     Raises:
         click.UsageError: If ``--json`` is combined with another ``--format``.

@@ -1,4 +1,6 @@
-"""Options for the engine and the sampling, and their output: progress, summary, exit code."""
+"""Options for the engine and for sampling, and the output of commands that use an engine: progress, summary and exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _LINE_EVERY = 30.0  # seconds between progress lines without a terminal
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Values of the options from :func:`engine_options`."""
+    """Values of the options that :func:`engine_options` adds."""
 
     engine: str
     model: str
@@ -64,32 +66,32 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """Sampling settings. Missing settings are neutral, or come from the checkpoint."""
+        """Sampling settings. Missing settings are neutral, or are taken from the checkpoint."""
         asked = {name: value for name in CHOICES if (value := getattr(self, name)) is not None}
         left = dict.fromkeys(CHOICES) if self.generation_config == "model" else {}
         return Sampling(max_tokens=self.max_tokens, seed=self.seed, **{**left, **asked})
 
     def make(self) -> Engine:
-        """Creates the engine. Its library is imported only at this point."""
+        """Creates the engine. The library of the engine is imported only when this method is called."""
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
-        """Prints a warning on standard error, unless ``--quiet``."""
+        """Prints a warning to standard error, unless the option ``--quiet`` is set."""
         if not self.quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
-        """Opens the journal for an output file."""
+        """Opens the journal that belongs to an output file."""
         if output == "-":
             raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
 def engine_options(max_tokens: int) -> Callable[[Command], Command]:
-    """Adds the options for engine and sampling. The command receives them as ``settings: EngineSettings``.
+    """Adds the options for the engine and for sampling. The command receives them as ``settings: EngineSettings``.
 
     Args:
-        max_tokens: Default of ``--max-tokens``.
+        max_tokens: Default of the option ``--max-tokens``.
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
@@ -190,7 +192,7 @@ class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "shard"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """Converts a text such as ``3/64``."""
+        """Converts a text such as ``3/64`` to a shard."""
         try:
             return value if isinstance(value, Shard) else Shard.parse(value)
         except ValueError as error:
@@ -211,13 +213,15 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Returns the output, items and share of a shard. Without a shard, returns the complete output and all items.
+    """Returns the output file and the items of a shard, and its share of all items. Without a shard, the result
+    contains the complete output file and all items.
 
     Args:
         shard: Shard, or None.
-        output: Name of the complete output.
+        output: Name of the complete output file.
         items: All items.
-        key: Content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
+        key: Function that returns the content that identifies an item, see
+            :meth:`~scapo_eval.inference.shards.Shard.share`.
     """
     if shard is None:
         return output, items, None
@@ -226,13 +230,13 @@ def shared(
 
 
 def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
-    """Creates an engine, importing its library.
+    """Creates an engine and imports its library.
 
     Args:
         settings: Engine options.
         engine: Name of the engine.
-        model: Name or folder of the model.
-        base_url: Address of the server (engine openai).
+        model: Name of the model, or its folder.
+        base_url: Address of the server (for the engine ``openai``).
 
     Raises:
         MissingExtra: If the library is not installed.
@@ -287,7 +291,7 @@ ASKED_AGAIN = "the same command asks them again"
 
 @contextmanager
 def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
-    """Yields an input, and finally prints notes on its unusual records on standard error."""
+    """Yields an input, and at the end prints notes about unusual records to standard error."""
     source = Source(path)
     source.count()
     yield source
@@ -296,17 +300,17 @@ def accounted(path: str, *, quiet: bool = False) -> Iterator[Source]:
 
 
 def finish(tally: RequestCounts, what: str, output: str, settings: EngineSettings, *, again: str = ASKED_AGAIN) -> int:
-    """Prints the summary on standard error.
+    """Prints a summary of the requests to standard error.
 
     Args:
         tally: Counts of the requests.
-        what: Description of the items in the output.
+        what: Description of the items in the output, for the summary.
         output: Path of the output.
         settings: Engine options.
-        again: Advice for failed items.
+        again: Advice for items that failed.
 
     Returns:
-        The exit code, which is 0, or 4 if items failed or are empty.
+        The exit code, which is 0, or 4 if some items failed or are empty.
     """
     if not settings.quiet:
         echo(f"{output}: {tally.summary(what)}", err=True)
@@ -319,9 +323,9 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
 def completion_progress(
     settings: EngineSettings, description: str, total: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Displays the number of completions, the rate and the remaining time on standard error.
+    """Displays the number of completions, their rate and the remaining time on standard error.
 
-    The display is a progress bar on a terminal, otherwise occasional lines for a log.
+    The display is a progress bar if the output is a terminal, otherwise an occasional line for a log file.
     """
     if settings.quiet:
         yield lambda number: None
@@ -357,7 +361,7 @@ class _Lines:
         self._began = self._last = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Counts completions and prints a line every ``_LINE_EVERY`` seconds."""
+        """Counts completions, and prints a line every ``_LINE_EVERY`` seconds."""
         self._done += number
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY:

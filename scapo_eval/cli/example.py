@@ -28,7 +28,7 @@ def command(folder: Path, recipes: bool) -> None:
     """Writes the shipped example into DIR (default: examples): captions of 40 images from two systems, and the ground
     truth.
 
-    Existing files are never replaced. Files with other content are an error.
+    Existing files are never replaced. An existing file with other content causes an error.
     """
     contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES + RECIPES * recipes}
     for path, content in contents.items():

@@ -1,4 +1,6 @@
-"""Files on the command line. If an output is also an input or another output, an error is raised before reading."""
+"""Parameter types for files on the command line. If an output file is also an input file or another output file, an
+error is raised before any file is read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Parameter type for a file name. The context records all file names on a command line."""
+    """Parameter type for a file name. The context records all file names on the command line."""
 
     name = "file"
 
@@ -40,14 +42,14 @@ class InputFile(_File):
     """Parameter type for an input file, or for the name of a shipped file.
 
     Args:
-        named: True if the verb interprets ``NAME=FILE`` itself. Otherwise, the name is removed.
+        named: True if the command interprets ``NAME=FILE`` itself. If False, the parameter type removes ``NAME=``.
     """
 
     def __init__(self, *, named: bool) -> None:
         self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the names of shipped files, and file names."""
+        """Returns the names of shipped files and file names that complete the text."""
         names: Iterable[str] = ()
         if "vocabulary" in (param.name or ""):
             from ..matching.vocabulary import shipped_vocabularies
@@ -61,7 +63,9 @@ class InputFile(_File):
         return shipped + super().shell_complete(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value unchanged, or FILE for ``NAME=FILE`` if the verb does not use names."""
+        """Returns the value unchanged, or only FILE if the value is ``NAME=FILE`` and the command does not use
+        names.
+        """
         path = split_name(str(value))[1]
         self._seen(ctx, _INPUTS, path)
         return value if self.named else path
@@ -71,7 +75,7 @@ class OutputFile(_File):
     """Parameter type for an output file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the value unchanged."""
+        """Returns the name of an output file unchanged."""
         self._seen(ctx, _OUTPUTS, str(value))
         return value
 
@@ -80,7 +84,9 @@ INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
-    """Splits ``NAME=FILE`` into name and file. If a file with the complete name exists, the argument is a file."""
+    """Splits ``NAME=FILE`` into name and file. If a file has the complete argument as its name, the argument is not
+    split.
+    """
     name, equals, path = argument.partition("=")
     if not equals or not name or not path or Path(argument).exists():
         return None, argument
@@ -88,7 +94,8 @@ def split_name(argument: str) -> tuple[str | None, str]:
 
 
 def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
-    """Returns the system name and the input of each argument. Without ``NAME=``, the name is derived from the file.
+    """Returns the name and the input of the system in each argument. If an argument has no ``NAME=``, the name is
+    derived from the file.
 
     Raises:
         click.UsageError: If two systems have the same name.
@@ -116,13 +123,13 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
 
 
 def source_of(path: str) -> Source:
-    """Returns the input at a path, which is shared by all parts of a command."""
+    """Returns the input at a path. All parts of a command share this input."""
     context = click.get_current_context(silent=True)
     return input_at(path) if context is None else shared_source(path, context)
 
 
 def shared_source(path: str, context: click.Context) -> Source:
-    """Opens an input like :func:`source_of`, before the command's own context exists."""
+    """Opens an input like :func:`source_of`, but before the command's own context exists."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
         known[path] = input_at(path)
@@ -130,17 +137,17 @@ def shared_source(path: str, context: click.Context) -> Source:
 
 
 def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
-    """Wraps a command, so that faults in folders or patterns name the affected file."""
+    """Wraps a command so that error messages name the affected file within a folder or pattern."""
     return naming_files(context.meta.setdefault(_SOURCES, {}).values())
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
-    """Returns the first file on a command line and its recognized kind, or None if there is none.
+    """Returns the first file on a command line and its recognized kind, or None if the command line contains no file.
 
     Args:
         words: Words of the command line.
         command: Command that defines the options.
-        context: Parent of the command's context.
+        context: Context of the parent command.
     """
     if context.resilient_parsing or not (files := files_among(words, command)):
         return None
@@ -153,7 +160,7 @@ def first_file(words: Sequence[str], command: click.Command, context: click.Cont
 
 
 def files_among(words: Sequence[str], command: click.Command) -> list[str]:
-    """Returns the files on a command line, which are all words except options and their values."""
+    """Returns the files on a command line, which are all words other than options and their values."""
     flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
     files = []
     for before, word in zip(("", *words), words, strict=False):

@@ -15,7 +15,7 @@ from .echo import echo
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Bound of a metric, either a lower bound (``under``) or an upper bound."""
+    """Bound on a metric, which is either a lower bound (``under``) or an upper bound."""
 
     metric: str
     bound: float
@@ -38,7 +38,7 @@ class Gate:
         return cls(name, bound, under)
 
     def check(self, metrics: MetricSet) -> None:
-        """Validates the gate for a metric set.
+        """Checks that the gate is valid for a metric set.
 
         Raises:
             click.UsageError: If the metric is unknown, or the bound is unreachable or on the wrong side.
@@ -62,7 +62,7 @@ class Gate:
 
 
 def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, tested: bool) -> None:
-    """Validates the arguments of ``--fail-worse``.
+    """Checks that the arguments of ``--fail-worse`` are valid.
 
     Args:
         names: Requested metrics.
@@ -71,7 +71,7 @@ def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, teste
         tested: True if p-values are computed.
 
     Raises:
-        click.UsageError: If a metric is unknown or has no preferred direction, or if there is no test.
+        click.UsageError: If a metric is unknown, if neither direction of a metric is better, or if there is no test.
     """
     for name in names:
         _check_known("--fail-worse", name, metrics)
@@ -89,7 +89,9 @@ def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
 
 
 def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
-    """Yields a message for each metric that is significantly worse than the baseline, or cannot be tested."""
+    """Yields a message for each metric in which a system is significantly worse than the baseline, or which cannot be
+    tested.
+    """
     for row in comparison["comparisons"]:
         if row["metric"] not in names:
             continue
@@ -104,17 +106,17 @@ def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricS
 def check_gates(
     found: Mapping[str, Any], gates: Sequence[Gate], worse: Sequence[str], metrics: MetricSet, level: float
 ) -> int:
-    """Prints the missed gates on standard error.
+    """Prints the gates that the metrics miss to standard error.
 
     Args:
         found: Results object.
-        gates: Bounds of metrics.
-        worse: Metrics in which no system may be significantly worse than the first system.
+        gates: Bounds on metrics.
+        worse: Names of metrics in which no system may be significantly worse than the first system.
         metrics: Metric set.
-        level: p-value (Holm-corrected) below which a difference is significant.
+        level: Significance level for Holm-corrected p-values.
 
     Returns:
-        Exit code: 3 if a gate is missed, otherwise 0.
+        The exit code, which is 3 if a gate is missed, otherwise 0.
     """
     missed = 0
     for said in _worse(found, worse, metrics, level):

@@ -1,4 +1,6 @@
-"""``scapo-eval`` without arguments: lists the recognized files in a folder, and suggests the next commands."""
+"""``scapo-eval`` without arguments: lists the files in a folder whose kind is recognized, and suggests the next
+commands.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ _TAKEN = ("captions", "truth", "results", "answers", "rollouts", "vocabulary", "
 
 
 def what_next(folder: Path) -> list[str]:
-    """Returns at most ten lines with recognized files and suitable commands.
+    """Returns at most ten lines with recognized files and commands for them.
 
     Args:
-        folder: Folder to inspect. Subfolders are ignored, except ``examples``.
+        folder: Folder to inspect. Subfolders are ignored, except for ``examples``.
     """
     known = _known_files(folder)
     lines = [f"scapo-eval {__version__}: how faithful and how informative image descriptions are", ""]

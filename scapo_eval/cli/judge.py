@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: has a model judge the answers of another model."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: a model judges answers from another model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Judges answers with a model. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
@@ -57,7 +57,7 @@ _VERIFIER = (
 
 
 def verifier_options(command: Command) -> Command:
-    """Adds the options for a second model, the verifier."""
+    """Adds the options for a second model, which verifies statements."""
     for option in reversed(_VERIFIER):
         command = option(command)
     return command
@@ -67,7 +67,9 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """Yields the engines of the judge and the verifier, which are the same unless an option differs."""
+    """Yields the engines of the judge and of the verifier. The judge and the verifier share one engine unless an option
+    differs.
+    """
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
     judge = settings.make()
@@ -100,7 +102,7 @@ def mmhal(
     """Rates answers to MMHal-Bench from 0 to 6. The judge reads only texts.
 
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as written by scapo-eval
-    answer for MMHal-Bench's file. --model is the judge.
+    answer for MMHal-Bench's file. The option --model names the judge.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))
@@ -155,8 +157,8 @@ def faithscore(
 ) -> int:
     """Splits answers into atomic facts and checks each fact against the image.
 
-    ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts. The verifier
-    must accept images, and decides if each fact is true.
+    ANSWERS are captions or answers with an image. The model that --model names labels sentences and splits them into
+    facts. The verifier must accept images, and decides if each fact is true.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source)
@@ -208,8 +210,8 @@ def objhal(
 ) -> int:
     """Lists the objects in captions. The judge reads only texts.
 
-    CAPTIONS are captions in any layout that scapo-eval import recognizes. --model is the judge, which answers with a
-    JSON list.
+    CAPTIONS are captions in any layout that scapo-eval import recognizes. The option --model names the judge, which
+    answers with a JSON list.
     """
     task = read_text(prompt_file) if prompt_file else OBJECTS_TASK
     with accounted(captions, quiet=settings.quiet) as source:
@@ -266,9 +268,9 @@ def facts(
 ) -> int:
     """Splits descriptions into claims, verifies them, and compares them with reference claims.
 
-    CAPTIONS are records with an image and a caption (or response). --model splits descriptions, matches claims, and
-    looks up reference claims. The verifier decides which claims are true, using the image, the reference claims, or
-    both.
+    CAPTIONS are records with an image and a caption (or response). The model that --model names splits descriptions,
+    matches claims, and looks up reference claims. The verifier decides which claims are true, using the image, the
+    reference claims, or both.
     """
     if not images_root and not references:
         raise click.UsageError("no source of verification: give --images-root, --references, or both")
@@ -339,10 +341,11 @@ def claims(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Asks about the claims in captions, once for each distinct claim of an image: yes, no, absent or unsure.
+    """Asks a judge about the claims in captions, once for each distinct claim about an image. The answers are yes, no,
+    absent or unsure.
 
-    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems to compare.
-    --model is the judge, which receives the image and one question.
+    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems to compare. The
+    option --model names the judge, which receives the image and one question.
     """
     task = read_text(prompt_file) if prompt_file else CLAIM_TASK
     if "{question}" not in task:

@@ -1,4 +1,4 @@
-"""``scapo-eval labels``: lists hallucinated and missed objects by label."""
+"""``scapo-eval labels``: lists hallucinated and missed objects for each label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scapo-eval``: the verbs, the default verb ``score``, and the handling of errors."""
+"""``scapo-eval``: the commands, the default command ``score``, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -67,14 +67,16 @@ COMPLETE = "_SCAPO_EVAL_COMPLETE"
 
 
 class Verbs(click.Group):
-    """Group that loads verbs lazily. If the first word is not a verb, it is treated as a file to score."""
+    """Group of commands that imports the module of a command only when it is used. If the first word on the command
+    line is not a command, it is treated as a file to score.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the verbs in the order of their table."""
+        """Returns the commands in the order of their table."""
         return [*VERBS, *other_benchmarks()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Returns a verb, created from a benchmark record or imported from its module."""
+        """Returns a command, which is created from a benchmark record or imported from its module."""
         from .common import add_common_options
 
         if (scored := _benchmark_of(name)) is not None:
@@ -96,7 +98,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the lists of verbs, importing only those from other packages."""
+        """Writes the lists of commands, and imports only the commands from other packages."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
         for heading, verbs in ({**GROUPS, "Benchmarks from other packages": others} if others else GROUPS).items():
@@ -106,7 +108,9 @@ class Verbs(click.Group):
             formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Returns matching verbs without importing them, or files for the default verb if no verb matches."""
+        """Returns the commands that complete the text without importing them, or files for the default command if no
+        command completes it.
+        """
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
@@ -114,7 +118,7 @@ class Verbs(click.Group):
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Inserts the default verb if the first word is not a verb."""
+        """Inserts the default command if the first word is not a command."""
         if args and args[0] == "help" and not Path("help").exists():
             args = [*args[1:], "--help"]
         if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
@@ -126,8 +130,8 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """Returns the verb for files without a verb: the verb for the kind of the first file, otherwise the default
-        verb.
+        """Returns the command for files that are given without a command: the command for the kind of the first file,
+        otherwise the default command.
         """
         from .files import first_file
 
@@ -150,7 +154,9 @@ class Verbs(click.Group):
 
 
 def _benchmark_of(verb: str) -> str | None:
-    """Returns the benchmark that a verb scores. Installed packages are searched only if the word can be a verb."""
+    """Returns the benchmark that a command scores. Installed packages are searched only if the word can be a
+    command.
+    """
     if verb in VERBS:
         return BENCHMARK_OF.get(verb, verb if verb in SUMMARIES else None)
     return verb if verb.replace("-", "_").isidentifier() and verb in other_benchmarks() else None
@@ -195,7 +201,7 @@ _show = warnings.showwarning
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Prints the project's own warnings like other messages of the command line."""
+    """Prints the project's own warnings in the same form as the other messages of the command line."""
     if not issubclass(category, InputWarning):
         _show(message, category, *where, **more)
     elif not {"-q", "--quiet"} & set(sys.argv):

@@ -1,4 +1,4 @@
-"""Shared options of the scoring verbs."""
+"""Options that all scoring commands share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OutputFormat = Literal["table", "tsv", "json", "markdown", "latex"]
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Screen):
-    """Values of the options from :func:`output_options`."""
+    """Values of the options that :func:`output_options` adds."""
 
     form: OutputFormat | None
     as_json: bool
@@ -55,12 +55,12 @@ class Output(Screen):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Bounds that metrics must meet."""
+        """Bounds that the metrics of all systems must meet."""
         return self.fail_under + self.fail_above
 
 
 def format_options(command: Command) -> Command:
-    """Adds ``--format`` and ``--json``, excluding the formats that are specific to tables of metrics."""
+    """Adds ``--format`` and ``--json``, without the formats that apply only to tables of metrics."""
     options = [
         click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
@@ -78,7 +78,7 @@ def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[st
 
 
 def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Converts the value of ``--metrics``."""
+    """Converts the value of ``--metrics`` to a tuple of names."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -88,8 +88,8 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
 
 
 def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes metrics of the verb's benchmark, after a comma-separated list. Options with a bound complete to
-    ``METRIC=``.
+    """Completes the names of the benchmark's metrics, including the last name in a comma-separated list. For options
+    that set a bound, the completed text is ``METRIC=``.
     """
     name = "capscore" if ctx.info_name == "score" else ctx.info_name or ""
     if not has_benchmark(name):
@@ -118,7 +118,7 @@ interval_option = click.option(
 
 
 def output_options(command: Command) -> Command:
-    """Adds the options of all scoring verbs. The command receives them as ``output: Output``."""
+    """Adds the output options of all scoring commands. The command receives them as ``output: Output``."""
     options = [
         click.option("--format", "form", type=click.Choice(get_args(OutputFormat)), help=_FORMAT_HELP),
         click.option(
@@ -272,12 +272,12 @@ def scoring_options(command: Command) -> Command:
 def with_options(
     command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
 ) -> Command:
-    """Adds options to a command, which receives them as one dataclass.
+    """Adds options to a command, which receives their values as one dataclass.
 
     Args:
-        command: Function to decorate, already decorated with its own options.
+        command: Function to decorate, which already has the decorators for its own options.
         options: Click options, one per field of the dataclass, in the order of the help text.
-        argument: Name of the command's parameter for the dataclass.
+        argument: Name of the parameter that receives the dataclass.
         record: Dataclass.
     """
 
@@ -295,7 +295,7 @@ def with_options(
 
 
 def reference_options(command: Command) -> Command:
-    """Adds further options of ``score`` for ground truth: ``references, leave_out_self, unnamed, weights``."""
+    """Adds options of ``score`` that concern the ground truth: ``references, leave_out_self, unnamed, weights``."""
     told = benchmark("capscore").options
     options = [
         click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),

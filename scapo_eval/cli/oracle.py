@@ -59,7 +59,7 @@ def command() -> None:
     "--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep only the labels of this vocabulary, in its order."
 )
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
-    """Writes TRUTH in another format. The content, and therefore its fingerprint, is unchanged."""
+    """Writes TRUTH in another format. The content, and therefore the fingerprint, is unchanged."""
     oracle = PresenceOracle.load(truth)
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
@@ -275,7 +275,9 @@ def _show_claims(console: SafeConsole, claims: list[dict[str, Any]], top: int) -
 
 
 def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
-    """Returns the vocabulary of a matrix: the named vocabulary, or the shipped vocabulary with its fingerprint."""
+    """Returns the vocabulary for which a matrix was made: the named vocabulary, or the shipped vocabulary with the same
+    fingerprint.
+    """
     if name:
         return Vocabulary.load(name)
     shipped = map(Vocabulary.load, shipped_vocabularies() if oracle.vocabulary_fingerprint else ())
@@ -287,11 +289,12 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 @click.argument("evaluation", type=PLAIN, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
-    """Checks that TRAIN shares no image with any EVAL. Exits with 2 if there are shared images.
+    """Checks that TRAIN shares no image with any EVAL. The exit code is 2 if there are shared images.
 
-    Both are ground truth files, captions, answers, questions, lists, COCO annotations or folders of images. Images are
-    identical if their COCO ids are equal: val2014 and train2017 share many images (COCO_val2014_000000000042.jpg,
-    000000000042.jpg). Data sets with their own numbering (AMBER) cannot be distinguished from COCO by id.
+    TRAIN and EVAL are ground truth files, captions, answers, questions, lists, COCO annotations or folders of images.
+    Two images are identical if their COCO ids are equal: val2014 and train2017 share many images
+    (COCO_val2014_000000000042.jpg, 000000000042.jpg). Data sets with their own numbering (AMBER) cannot be
+    distinguished from COCO by id.
     """
     ours = image_ids(train)
     rows: list[dict[str, Any]] = []
@@ -331,7 +334,9 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--any-ids", is_flag=True, help="Accept captions even if they seem to belong to other images.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
-    """Checks if TRUTH fits a vocabulary and the images and claims of caption files. Exits with 2 if it does not."""
+    """Checks if TRUTH fits a vocabulary and the images and claims of caption files. The exit code is 2 if TRUTH does
+    not fit.
+    """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth)
     fitted = Truth.of(oracle, labels, any_fingerprint=any_fingerprint)
@@ -358,6 +363,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """Returns the first names, and the number of the remaining names."""
+    """Returns a text with the first few names in a list and the number of the other names."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

@@ -92,8 +92,8 @@ def command(
 ) -> int:
     """Writes preference pairs (DPO) from several sampled responses per prompt, one pair per JSON line.
 
-    ROLLOUTS are files that scapo-eval reward reads. Responses to the same image and prompt are compared. Equal scores
-    form no pair, and no text is in two pairs.
+    ROLLOUTS are files that scapo-eval reward reads. Responses to the same image and prompt are compared. Responses with
+    equal scores form no pair, and each text is in at most one pair.
     """
     settings = PairSettings(by, min_gap, length_ratio, max_pairs)
     folder = ImageFolder(images)

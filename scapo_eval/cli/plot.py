@@ -54,11 +54,12 @@ def command(
     sheet: str | None,
     dark: bool,
 ) -> None:
-    """Draws a figure of INPUTS, which are the same as for `report`.
+    """Draws a figure from INPUTS, which are the same as for `report`.
 
-    frontier: Hal. Rate against Cover Rate, with curves of equal Cap. Score. differences: differences to the baseline,
-    ranked, with intervals and tests. labels: the most frequently hallucinated labels. faithscore: FaithScore against
-    Avg. Facts by setting. training: curves of training runs.
+    The first argument names the figure: frontier (hallucination rate against cover rate, with curves of equal caption
+    score), differences (differences from the baseline, with intervals and tests), labels (the most frequently
+    hallucinated labels), faithscore (FaithScore against the mean number of facts by setting), or training (curves of
+    training runs).
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")

@@ -1,4 +1,4 @@
-"""``scapo-eval protocol list|show|check``: the images, prompts and limits of published numbers."""
+"""``scapo-eval protocol list|show|check``: conditions of published numbers, such as images, prompts and limits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HEADINGS = ("protocol", "verbs", "images", "hash", "needs", "title")
 
 @click.group("protocol", cls=Group)
 def command() -> None:
-    """Protocols of published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check them
-    (--protocol).
+    """Protocols of published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check a protocol if
+    --protocol names it.
     """
 
 
@@ -102,7 +102,7 @@ def _shown(value: Any) -> str:
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
 @click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
 def check(files: tuple[str, ...], name: str) -> int:
-    """Checks if captions or answers follow a protocol, without scoring them. Exits with 2 if a file deviates."""
+    """Checks if captions or answers follow a protocol, without scoring them. The exit code is 2 if a file deviates."""
     protocol = Protocol.load(name)
     code = 0
     for path in files:

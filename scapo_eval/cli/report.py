@@ -1,4 +1,4 @@
-"""``scapo-eval report``: creates an HTML page, or a table for a paper."""
+"""``scapo-eval report``: creates an HTML page or a table for a paper from the scores of several systems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_KINDS = ",".join(KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Values of the options from :func:`input_options`."""
+    """Values of the options that :func:`input_options` adds."""
 
     truth: str | None
     scenes: tuple[str, ...]
@@ -48,7 +48,9 @@ class Inputs:
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
-        """Reads all inputs, ``NAME=FILE`` or FILE, with progress and warnings on standard error."""
+        """Reads all inputs, each given as ``NAME=FILE`` or FILE. Progress and warnings are printed to standard
+        error.
+        """
         if not self.scenes and self.kinds != _ALL_KINDS:
             raise click.UsageError("--kinds requires --scenes FILE")
         split = [split_name(argument) for argument in inputs]
@@ -78,7 +80,7 @@ class Inputs:
 
 
 def input_options(command: Command) -> Command:
-    """Adds the common arguments of ``report`` and ``plot``: the inputs, and the settings for scoring captions."""
+    """Adds the arguments that ``report`` and ``plot`` share: the inputs, and the settings for scoring captions."""
     options = [
         click.argument("inputs", type=INPUT, nargs=-1, required=True),
         click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth for captions and samples."),
@@ -194,8 +196,8 @@ def command(
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or against their own
     'objects'), verdicts on claims (judge facts), objects listed by a judge (judge objhal), ratings (judge mmhal),
-    yes/no answers with labels (answer, plain or --describe) and folders of training runs. They can be combined, and are
-    recognized by content. The first system of each benchmark is its baseline.
+    yes/no answers with labels (answer, plain or --describe) and folders of training runs. Inputs of different kinds can
+    be combined, and their kind is recognized by content. The first system of each benchmark is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
@@ -234,7 +236,7 @@ def command(
 
 
 def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title: str, port: int) -> None:
-    """Serves the page until interrupted."""
+    """Serves the page until the user interrupts the program."""
     from ..report import html
     from ..report.watch import ReportServer, state_of
 

@@ -107,7 +107,7 @@ def command(
     """Writes one JSON line per response: its reward, its counts and its pieces.
 
     ROLLOUTS are JSON Lines with image_id and response, rollout dumps from verl, completions from TRL (parquet), or
-    captions from any tool. - selects standard input.
+    captions from any tool. A hyphen (-) selects standard input.
     """
     reward = SubsentenceReward(
         Vocabulary.load(vocabulary),

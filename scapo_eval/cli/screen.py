@@ -15,26 +15,24 @@ from .echo import echo
 
 
 class SafeConsole(Console):
-    """Console that escapes the control characters of captions, ids and labels, so that they cannot affect the
-    terminal.
-    """
+    """Console that escapes control characters in captions, ids and labels, so that they cannot affect the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yields the segments with escaped control characters."""
+        """Yields the segments of the output with escaped control characters."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """Consoles for results and for all other output."""
+    """Pair of consoles: one for results, and one for all other output."""
 
     width: int | None = None
     no_color: bool = False
     quiet: bool = False
 
     def console(self, *, stderr: bool = False) -> Console:
-        """Returns a console for results, or with ``stderr`` for all other output."""
+        """Returns the console for results, or with ``stderr`` the console for all other output."""
         return SafeConsole(
             stderr=stderr,
             width=self.width,
@@ -44,19 +42,21 @@ class Screen:
         )
 
     def warn(self, text: str) -> None:
-        """Prints a warning on standard error, unless ``--quiet``."""
+        """Prints a warning to standard error, unless the option ``--quiet`` is set."""
         if not self.quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
 
     def note(self, text: str) -> None:
-        """Prints a note on standard error, unless ``--quiet``."""
+        """Prints a note to standard error, unless the option ``--quiet`` is set."""
         if not self.quiet:
             echo(f"scapo-eval: note: {text}", err=True)
 
 
 @contextmanager
 def progress(screen: Screen, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yields ``advance(bytes)`` for a progress bar on standard error, which appears after one second."""
+    """Yields a function ``advance(bytes)`` that updates a progress bar on standard error. The bar appears after one
+    second.
+    """
     console = screen.console(stderr=True)
     if screen.quiet or not console.is_terminal:
         yield lambda _: None
@@ -93,7 +93,7 @@ def progress(screen: Screen, description: str, total: int | None) -> Iterator[Ca
 
 @contextmanager
 def stage(screen: Screen, description: str) -> Iterator[None]:
-    """Displays a status on standard error during an operation, only on a terminal."""
+    """Displays a status on standard error while an operation runs, if the output is a terminal."""
     console = screen.console(stderr=True)
     if screen.quiet or not console.is_terminal:
         yield

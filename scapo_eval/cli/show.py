@@ -1,5 +1,5 @@
-"""``scapo-eval show``: displays captions with colored mentions, verdicts and missed objects, by image or the worst
-ones.
+"""``scapo-eval show``: displays captions with colored mentions, verdicts and missed objects, for a given image or for
+the worst captions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unkn
 @click.argument("results", type=INPUT, nargs=-1, required=True)
 @output_options
 def table(results: tuple[str, ...], output: Output) -> int:
-    """Shows results files. Several systems are compared with the first.
+    """Shows results files. All systems are compared with the first system.
 
     RESULTS are results files, written by -o of a scoring verb. Caption files are displayed differently, see scapo-eval
     show --help.
@@ -49,7 +49,7 @@ def table(results: tuple[str, ...], output: Output) -> int:
 
 
 def runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Returns the runs in results files, with the given system names.
+    """Returns the runs in results files under the given system names.
 
     Raises:
         NotResults: If a file is not a results file.
@@ -68,12 +68,12 @@ def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
 
 
 class Show(click.Command):
-    """Command that displays the table of results files if the first file is a results file."""
+    """Command that displays captions, or the table of results if the first file is a results file."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of this verb, or of :data:`table`."""
+        """Returns the context of the command for captions, or of :data:`table` for results files."""
         first = None if parent is None else first_file(args, self, parent)
         if first is not None and first[1].kind.name == "results":
             add_common_options(table)
@@ -106,10 +106,11 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Shows the matched and missed objects of captions. For results files, shows their table.
+    """Shows the matched and missed objects of captions. For results files, the command shows the table of results.
 
     With --image ID, the captions of one image are shown. Otherwise, the worst captions of each file are shown: most
-    hallucinated labels first, then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown, ~ ignore phrase.
+    hallucinated labels first, then lowest caption score. The marks are + (supported), ! (hallucinated), ? (unknown) and
+    ~ (ignore phrase).
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
@@ -170,7 +171,7 @@ def _worst_of(
 
 
 def _captions_of(path: Input, image: str) -> Captions:
-    """Returns the captions of one image. Faults in other records are ignored."""
+    """Returns the captions of one image from a file. Faults in the records of other images are ignored."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)
     for part in parsed(blocks, FaultList(lambda _: None)):

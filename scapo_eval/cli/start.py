@@ -1,4 +1,4 @@
-"""Console script, which handles Ctrl-C while modules are still being imported."""
+"""Console script, which handles Ctrl-C even while modules are being imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from types import FrameType
 
 
 def run() -> None:
-    """Runs ``scapo-eval``. An early interrupt ends the program with the same message as a later one."""
+    """Runs ``scapo-eval``. An interrupt during the imports ends the program with the same message as a later
+    interrupt.
+    """
     before = signal.signal(signal.SIGINT, _leave)
     from .main import main
 

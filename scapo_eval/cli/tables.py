@@ -1,4 +1,6 @@
-"""Results as a table on a terminal, in a layout that fits its width, with a legend."""
+"""Results as a table on the terminal. The layout depends on the width of the terminal, and a legend explains the
+columns.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """Returns the first names of a list, and the number of the remaining names."""
+    """Returns a text with the first few names in a list and the number of the other names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -88,21 +90,21 @@ class _Table:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Metrics with a value in at least one system."""
+        """Names of the metrics that have a value in at least one system."""
         every = list(self.found["systems"][0]["metrics"])
         named = [m for m in every if any(s["metrics"][m]["value"] is not None for s in self.systems.values())]
         return named or every
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """System name -> abbreviation in letters, for narrow layouts."""
+        """System name -> abbreviation (one or several letters), for narrow layouts."""
         letters = [*ascii_uppercase, *(f"{a}{b}" for a in ascii_uppercase for b in ascii_uppercase)]
         if all(cell_len(name) <= LONG_NAME for name in self.systems) or len(self.systems) > len(letters):
             return {name: name for name in self.systems}
         return dict(zip(self.systems, letters, strict=False))
 
     def layouts(self) -> Iterator[list[Text]]:
-        """Yields the table in all its layouts, from the preferred to the narrowest."""
+        """Yields the table in all of its layouts, from the preferred layout to the narrowest."""
         full = {name: name for name in self.systems}
         apart = any(on_shared_images(row, self.sizes, str) for row in self.rows.values())
         if not apart:
@@ -153,7 +155,7 @@ class _Table:
         return [*lines, Text(), *told] if told else lines
 
     def _wide(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout with systems as rows of three lines: value, interval, difference."""
+        """Returns the layout in which each system is a row of three lines: value, interval and difference."""
         cells = [[Text("system", style="bold"), *(Text(self._heading(m), style="bold") for m in self.metrics)]]
         for name, short in names.items():
             cells.append([Text(short), *(self._value(name, m) for m in self.metrics)])
@@ -164,7 +166,7 @@ class _Table:
         return self._with_names(names, aligned(cells, right=range(1, len(self.metrics) + 1)))
 
     def _tall(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout with metrics as rows and systems as columns."""
+        """Returns the layout in which metrics are rows and systems are columns."""
         makers = (self._value, self._interval, self._difference)
         columns = [aligned([[make(n, m) for make in makers] for m in self.metrics], right=range(3)) for n in names]
         cells = [[Text("metric", style="bold"), *(Text(short, style="bold") for short in names.values())]]
@@ -173,8 +175,8 @@ class _Table:
         return self._with_names(names, aligned(cells))
 
     def _blocks(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout with one block per metric and systems as rows, which has space for values on shared
-        images.
+        """Returns the layout with one block per metric, in which systems are rows. The layout has space for values on
+        shared images.
         """
         makers = (self._value, self._interval, self._difference)
         cells: list[list[Text]] = []
@@ -184,7 +186,7 @@ class _Table:
         return self._with_names(names, aligned(cells, right=(1, 2)))
 
     def legend(self, resamples: int) -> Iterator[str]:
-        """Yields explanations of the columns and marks."""
+        """Yields explanations of the columns and of the marks in the table."""
         known = meanings_of(self.metric_set.name)
         meanings = [
             f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
@@ -252,7 +254,9 @@ class _Table:
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
 
     def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yields the smallest detectable differences for two systems, and the result of the equivalence test."""
+        """Yields sentences with the smallest difference that can be detected between two systems, and with the result
+        of the equivalence test.
+        """
         if len(self.systems) == 2:
             shown = {
                 row["metric"]: self._number(row["metric"])(row["detectable"])
@@ -270,7 +274,7 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """Yields the results by the values of a column, and the tests of interaction."""
+        """Yields the results for each value of a column, and the results of the tests of equal values in all slices."""
         sliced = self.found.get("sliced")
         if not sliced:
             return
@@ -297,7 +301,9 @@ class _Table:
                 yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
-        """Yields ``(systems, sizes, signature)``, with systems grouped if both are equal."""
+        """Yields ``(systems, sizes, signature)``, in which systems with equal sizes and equal signatures are
+        grouped.
+        """
 
         def key(system: Mapping[str, Any]) -> tuple[str, str]:
             counts = system["counts"]
@@ -317,13 +323,15 @@ def _width(line: Text) -> int:
 
 
 def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
-    """Returns the widths of the columns. Lines with only a first cell are ignored."""
+    """Returns the width of each column. Lines with text only in the first cell are ignored."""
     counted = [line for line in cells if any(line[1:])] or cells
     return [max(_width(line[k]) for line in counted) for k in range(len(cells[0]))]
 
 
 def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> list[Text]:
-    """Returns the lines of a table with aligned columns. The columns in ``right`` are right-aligned."""
+    """Returns the lines of a table in which the columns are aligned. The columns that ``right`` lists are
+    right-aligned.
+    """
     widths = _widths(cells)
     lines = []
     for row in cells:
@@ -343,7 +351,7 @@ def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> li
 
 
 def folded(signature: str, width: int) -> Iterator[str]:
-    """Yields the lines of a signature, broken after ``|``."""
+    """Yields the lines of a signature that is broken after ``|``."""
     line = ""
     for part in signature.replace("|", "|\n").split("\n"):
         if line and len(line) + len(part) > width:

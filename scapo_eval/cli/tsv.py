@@ -1,4 +1,4 @@
-"""Results as tab-separated values with one row per system and metric, for scripts and spreadsheets."""
+"""Output of results as tab-separated values with one row per system and metric, for scripts and spreadsheets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ difference refer to ``shared_images``.
 
 
 def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
-    """Returns the table as text. Difference columns are empty for the baseline, and ``n/a`` marks missing values."""
+    """Returns the table of results as tab-separated text. The cells for differences are empty for the baseline, and
+    ``n/a`` marks missing values.
+    """
     rows = {(row["system"], row["metric"]): row for row in results["comparisons"]}
     lines: list[tuple[str, ...]] = [COLUMNS]
     for system in results["systems"]:
@@ -62,7 +64,7 @@ def tsv(results: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """Formats a p-value with four digits, or ``n/a`` if there is no test."""
+    """Formats a p-value with four digits, or as ``n/a`` if there is no test."""
     return "n/a" if p is None else f"{p:.4f}"
 
 

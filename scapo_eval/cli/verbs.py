@@ -1,4 +1,4 @@
-"""Verbs of benchmarks, created from their records: argument, options, scoring, and output of results."""
+"""Commands of the benchmarks, created from their records: arguments, options, scoring, and output of results."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ QUESTIONS_LAYOUT = "questions"
 
 
 def command_of(record: Benchmark) -> click.Command:
-    """Returns the verb of a benchmark.
+    """Returns the command that scores a benchmark.
 
     Args:
-        record: Benchmark record, whose ``score`` function defines the defaults of the options.
+        record: Record of the benchmark, whose ``score`` function defines the defaults of the options.
     """
 
     def run(
@@ -96,7 +96,7 @@ def command_of(record: Benchmark) -> click.Command:
 
 
 def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
-    """Raises an error if a ground truth is among the caption files although the option for it is missing."""
+    """Raises an error if one of the caption files is a ground truth and the option for a ground truth is missing."""
     for _, source in given[1:]:
         try:
             known = recognize_file(source)
@@ -107,7 +107,9 @@ def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fills missing options with those of the protocol. A switch that is off counts as missing."""
+    """Replaces missing options by those that the protocol prescribes. A switch that is off counts as a missing
+    option.
+    """
     switches = {name for name, value in values.items() if value is False}
     filled = protocol.filled({name: None if name in switches else value for name, value in values.items()})
     return {name: bool(value) if name in switches else value for name, value in filled.items()}
@@ -141,7 +143,9 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
-    """Separates answers from question files, because ``--questions a.json b.json`` passes b.json as an answer file."""
+    """Separates files of answers from files of questions, because the shell passes b.json in ``--questions a.json
+    b.json`` as a file of answers.
+    """
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]
     if not rest:
@@ -156,7 +160,9 @@ def _here(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Returns the runs of all systems, scored in this process, with slices by a column if requested."""
+    """Returns the runs of all systems, which are scored in this process. If requested, the runs are sliced by a
+    column.
+    """
     assert record.score is not None
     if record.own_files is not None:
         written = [values[name] for name, option in record.options.items() if option.file == "written"]
@@ -185,10 +191,10 @@ def _on_engine(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Returns the runs of all systems, scored on a cluster.
+    """Returns the runs of all systems, which are scored on a cluster.
 
     Raises:
-        OptionError: If an option that the engine requires is missing, or an unsupported option is given.
+        OptionError: If an option that the engine requires is missing, or an option that it does not support is given.
     """
     missing = [_flag(name) for name in engine.needs if not values[name]]
     refused = [_flag(name) for name in engine.refuses if values[name]]
@@ -209,10 +215,10 @@ def _on_engine(
 
 
 def _refuse_unusual(runs: Sequence[Run]) -> None:
-    """Raises an error for runs with notes (``--strict``).
+    """Raises an error if a run has notes about unusual captions (``--strict``).
 
     Raises:
-        InputError: For the first run with notes. The message contains its notes.
+        InputError: If a run has notes. The message contains the notes of the first such run.
     """
     if noted := next((run for run in runs if run.notes), None):
         raise InputError(f"{'; '.join(noted.notes)} (--strict)", path=noted.name)

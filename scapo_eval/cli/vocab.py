@@ -179,7 +179,7 @@ _Phrase = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Candidate(msgspec.Struct):
-    """Line of ``vocab mine``."""
+    """Line in the output of ``vocab mine``."""
 
     phrase: _Phrase
     captions: int
@@ -244,13 +244,15 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 @command.command()
 @click.argument("vocabulary", type=PLAIN)
 def expand(vocabulary: str) -> None:
-    """Lists plural and spelling variants that are missing from VOCABULARY, as YAML for review."""
+    """Lists plural forms and spelling variants that VOCABULARY lacks, as YAML for review."""
     for label, forms in variants(Vocabulary.load(vocabulary)).items():
         echo(f"{_quoted(label)}: [{', '.join(map(_quoted, forms))}]")
 
 
 def _quoted(text: str) -> str:
-    """Returns a YAML scalar that is always a text. JSON's quoting is valid YAML except for line-end characters."""
+    """Returns a YAML scalar that is always parsed as a text. A JSON string is also valid YAML, except for line-end
+    characters.
+    """
     if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}:
         return text
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in dump_json(text).decode())

@@ -1,1 +1,1 @@
-"""Scores and rewards on distributed engines: Ray Data and Spark (docs/scale.md)."""
+"""Distributed computation of scores and rewards on Ray Data and Spark (docs/scale.md)."""

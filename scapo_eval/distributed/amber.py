@@ -1,4 +1,6 @@
-"""Conversion of AMBER responses in Arrow tables to additive counts per image and to answers per question."""
+"""Conversion of AMBER responses in Arrow tables to counts per image, which can be summed, and to answers per
+question.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _TOTALS = ("duplicate", "unknown", "skipped", "unfinished")
 
 
 class AmberReading(TypedDict, total=False):
-    """Settings for the reading of responses, as in :func:`scapo_eval.amber`."""
+    """Settings that determine how responses are read, as in :func:`scapo_eval.amber`."""
 
     mode: Mode
     parser: str | None
@@ -37,11 +39,11 @@ class AmberReading(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class AmberCounter(Replies):
-    """Converter from responses to tables of counts.
+    """Converter from AMBER responses to tables of counts.
 
     Attributes:
-        data: Data of the benchmark.
-        mode, similarity, parser, skip_bad, drop_unfinished: As for :func:`scapo_eval.amber`.
+        data: Queries and annotations of the benchmark.
+        mode, similarity, parser, skip_bad, drop_unfinished: Arguments of :func:`scapo_eval.amber`.
     """
 
     data: AmberData
@@ -63,10 +65,10 @@ class AmberCounter(Replies):
         similarity: Similarity | str = "none",
         **reading: Unpack[AmberReading],
     ) -> AmberCounter:
-        """Returns a counter of responses. The arguments are those of :func:`scapo_eval.amber`.
+        """Returns a counter of AMBER responses. The arguments are those of :func:`scapo_eval.amber`.
 
         Raises:
-            InputError: If the data cannot be read, or the mode, relation or rule is unknown.
+            InputError: If the benchmark's data cannot be read, or the mode, the similarity or the parser is unknown.
             MissingExtra: If parity mode is requested without NLTK.
         """
         if (rule := reading.get("parser")) is not None:

@@ -1,7 +1,9 @@
-"""Conversion of yes/no answers in Arrow to additive rows with the result and the question of each answer.
+"""Conversion of yes/no answers in Arrow to rows with the question and the result of each answer, which can be combined
+by summation.
 
-A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). Five
-bytes per answer are sent to the calling process, which joins them like the answers in a single file.
+A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). The
+worker sends five bytes per answer to the calling process, which treats the answers of all workers like those in a
+single file.
 """
 
 from __future__ import annotations
@@ -52,15 +54,17 @@ OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
 
 
 class Replies(Counted[Run]):
-    """Converter from answers to tables of results. Each file or batch is read as a single process would read a file."""
+    """Converter from answers to tables of results. Each file or batch is read in the same way as a file in a single
+    process.
+    """
 
     records = "answers"
     needed = ("id", "response")
     row_groups = False
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Implements ``of_batches`` of :class:`Counted`. Questions with answers in several batches are rejected
-        later.
+        """Implements ``of_batches`` of :class:`Counted`. :meth:`answers` rejects questions with answers in several
+        batches.
         """
         tables = [self.schema.empty_table()]
         for batch in batches:
@@ -71,7 +75,7 @@ class Replies(Counted[Run]):
         return pa.concat_tables(tables)
 
     def of_parts(self, parts: Any) -> Any:
-        """Implements ``of_parts`` of :class:`Counted`. Files are not split."""
+        """Implements ``of_parts`` of :class:`Counted`. Every part is a whole file."""
         paths = parts.column("path").to_pylist()
         return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 
@@ -93,11 +97,11 @@ class Replies(Counted[Run]):
 
     @abstractmethod
     def part(self, source: Readable, kind: str) -> Any:
-        """Returns the table of a file or a batch.
+        """Returns the table of counts of one file or batch.
 
         Args:
             source: Records or file to read.
-            kind: OF_A_FILE or OF_A_BATCH.
+            kind: Kind of the table's rows, OF_A_FILE or OF_A_BATCH.
 
         Raises:
             InputErrors: If records are invalid.
@@ -105,7 +109,9 @@ class Replies(Counted[Run]):
         """
 
     def accounted(self, counts: Any, run: Run) -> Run:
-        """Adds the account of the records to a run, as a single process would compute it, without bytes and lines."""
+        """Adds the account of the records to a run. The account equals that of a single process, except that the
+        numbers of bytes and of lines are unknown.
+        """
         totals = of_kind(counts, "total")
         count = RecordCount()
         count.lines = count.records = totals.get(b"records", 0)
@@ -114,14 +120,15 @@ class Replies(Counted[Run]):
         return with_account(run, count) if count.records else run
 
     def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
-        """Returns all answers. The answers of a file are in the order of the file.
+        """Returns the answers of all files and batches. The answers of a file are in the order of the file.
 
         Args:
             counts: Summed counts.
-            refuse_twice: False to accept several answers to a question.
+            refuse_twice: True to reject several answers to a question, unless all of them are in one file.
 
         Raises:
-            InputError: If a question has answers in two files, or two answers in a data set.
+            InputError: If ``refuse_twice`` is True and a question has answers in two files, or two answers in a data
+                set.
         """
         every, within = [np.zeros(0, dtype=_ANSWER)], 0
         kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
@@ -150,14 +157,14 @@ def _count_rows(source: Records | Source) -> list[tuple[str, bytes, int]]:
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
-    """Returns the answers in the form of a row key."""
+    """Returns answers packed into bytes, which are used as the key of a row."""
     rows = np.zeros(len(questions), dtype=_ANSWER)
     rows["question"], rows["flags"] = questions, flags
     return rows.tobytes()
 
 
 class AnswerReading(TypedDict, total=False):
-    """Settings for the reading of answers, as in :func:`scapo_eval.yesno`.
+    """Settings that determine how answers are read, as in :func:`scapo_eval.yesno`.
 
     ``text_only`` is an option of HallusionBench, and ``unparsed`` is an option of all other benchmarks.
     """
@@ -178,8 +185,9 @@ class AnswerCounter(Replies):
         benchmark: Name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
         questions: Questions with their ground truth.
         parser: Name of the rule that parses answers; see :func:`scapo_eval.yesno`.
-        yes, no: Additional words for the parser.
-        model: Model to score in files with answers from several models.
+        yes: Additional words that the parser reads as yes.
+        no: Additional words that the parser reads as no.
+        model: Name of the model to score in files with answers from several models.
         options: Options of the benchmark.
     """
 
@@ -214,10 +222,11 @@ class AnswerCounter(Replies):
         questions: Given | Sequence[str | os.PathLike[str]],
         **reading: Unpack[AnswerReading],
     ) -> AnswerCounter:
-        """Returns a counter of answers. The arguments are those of :func:`scapo_eval.yesno`.
+        """Returns a counter of yes/no answers. The arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
-            InputError: If the questions cannot be read, or the benchmark, the parser or a word is invalid.
+            InputError: If the questions cannot be read, the benchmark or the parser is unknown, or an additional word
+                is invalid.
         """
         options = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
         general: dict[str, Any] = {name: value for name, value in reading.items() if name not in options}

@@ -1,9 +1,9 @@
-"""Conversion of captions in Arrow to additive counts in Arrow, shared by all engines.
+"""Conversion of captions in Arrow to tables of counts in Arrow, used by all engines.
 
 A :class:`Counter` is sent to every worker once. Each worker converts its input to a table of counts. The tables of all
 workers are summed by ``kind`` and ``key`` (by :func:`merged`, or by the engine's own group-by). :meth:`Counter.run`
-computes the same scores from the sums as a single process. If a block is read again because its worker was killed, its
-table is the same.
+computes the same scores from the sums as a single process. If a block is read again because its worker was killed, the
+result is the same table.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Skipping(TypedDict, total=False):
 
 
 class ReadingOptions(Skipping, total=False):
-    """Settings for the scoring of captions, as in :func:`scapo_eval.score`."""
+    """Settings that determine how captions are read and scored, as in :func:`scapo_eval.score`."""
 
     vocabulary: Vocabulary | str | Path
     dopa: TruthGiven | None
@@ -113,10 +113,10 @@ notes of the readers.
 class Counted(ABC, Generic[Result]):
     """Converter of records to tables of counts, and of the sum of these tables to a run.
 
-    It is picklable, and is sent to every worker once.
+    A converter can be pickled, and is sent to every worker once.
 
     Attributes:
-        source: Name of the records in messages.
+        source: Name of the data set or files in messages.
     """
 
     source: str
@@ -138,20 +138,21 @@ class Counted(ABC, Generic[Result]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the counts in rows of images."""
+        """Names of the columns that contain the counts of an image."""
         return ()
 
     @abstractmethod
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Returns the counts of record batches or tables as a pyarrow Table. Each batch is read once."""
+        """Returns the counts of Arrow record batches or tables as a pyarrow Table. Each batch is read once."""
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Returns the counts of files and row groups. An unreadable file is represented by a row without counts.
+        """Returns the counts of files and row groups. An unreadable file has one row, which contains the error instead
+        of counts.
 
         Args:
-            parts: A pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE for a whole file), from
-                :func:`~.files.parts_of`.
+            parts: A pyarrow Table from :func:`~.files.parts_of` with the columns ``path`` and ``row_group`` (WHOLE_FILE
+                for a whole file).
 
         Returns:
             A pyarrow Table.
@@ -162,36 +163,36 @@ class Counted(ABC, Generic[Result]):
         """Computes the metrics from the summed counts, with the same result as a single process.
 
         Args:
-            counts: Sum of all tables, as a pyarrow Table.
+            counts: Sum of the workers' tables, as a pyarrow Table.
             name: Name of the system.
             on_bad_file: Treatment of unreadable files.
             resampling: Settings of the intervals.
 
         Raises:
             InputErrors: If the input is invalid. The error lists the faults by file and line.
-            InputError: If files could not be read, or nothing is left to score.
+            InputError: If files could not be read, or no records remain to be scored.
         """
 
     @property
     def schema(self) -> Any:
-        """Schema of every table of counts."""
+        """Arrow schema of the tables of counts."""
         counts = [(name, pa.int64()) for name in (N, *self.columns)]
         return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
 
     def table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
-        """Returns a table of rows that are not images."""
+        """Returns a table of counts with rows that do not refer to images, such as faults and totals."""
         kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
         zeros = dict.fromkeys(self.columns, np.zeros(len(rows), dtype=np.int64))
         return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
 
     def images(self, table: CountTable) -> Any:
-        """Returns a table of image rows."""
+        """Converts a table with one row per image to Arrow."""
         ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
         images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
 
     def summed_images(self, counts: Any) -> CountTable:
-        """Returns the rows of images in summed counts."""
+        """Returns the rows of summed counts that refer to images."""
         images = _rows_of_kind(counts, "image")
         builder = CountBuilder(self.columns)
         rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T
@@ -199,10 +200,10 @@ class Counted(ABC, Generic[Result]):
         return builder.table()
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
-        """Returns the faults of unreadable files that may be omitted.
+        """Returns the errors of the unreadable files that are omitted.
 
         Raises:
-            InputErrors: If unreadable files must not be omitted, or records are invalid.
+            InputErrors: If a file is unreadable and ``on_bad_file`` is ``fail``, or if records are invalid.
             InputError: If the records are from several models.
         """
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
@@ -227,9 +228,10 @@ class Counter(Counted[Result]):
     """Converter from captions to tables of counts.
 
     Attributes:
-        scorer: Scorer that counts.
-        options: Treatment of faulty records.
-        finish: Module-level function that makes the run from the sums. It is pickled by name.
+        scorer: Scorer that counts the labels of captions.
+        options: Settings for the treatment of faulty records.
+        finish: Function that computes the run from the sums. The function must be defined at module level, because
+            functions are pickled by name.
     """
 
     scorer: Scorer
@@ -257,7 +259,7 @@ class Counter(Counted[Result]):
         """Returns a counter of captions. The arguments are those of :func:`scapo_eval.score`.
 
         Raises:
-            InputError: If the ground truth or the vocabulary cannot be read, or they do not match.
+            InputError: If the ground truth or the vocabulary cannot be read, or their labels do not match.
         """
         options = ScoringOptions(**skipping)
 
@@ -277,10 +279,10 @@ class Counter(Counted[Result]):
         vocabulary: Vocabulary | str | Path | None = None,
         **skipping: Unpack[Skipping],
     ) -> Counter[Run]:
-        """Returns a counter of CHAIR's objects. The arguments are those of :func:`scapo_eval.chair`.
+        """Returns a counter for the metrics of CHAIR. The arguments are those of :func:`scapo_eval.chair`.
 
         Raises:
-            InputError: If the input of :meth:`of` is invalid, or an option belongs to another profile.
+            InputError: If an argument of :meth:`of` is invalid, or an option is not supported by the profile.
             MissingExtra: If ``opera`` is requested without NLTK.
         """
         options = ScoringOptions(**skipping)
@@ -293,12 +295,13 @@ class Counter(Counted[Result]):
         return self.scorer.columns
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Returns the counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
+        """Returns the counts of record batches or tables with the columns ``image_id`` and ``caption``, and optionally
+        ``id`` and ``model``.
 
         Messages identify a faulty row by its number in the batch, and the batch by its first image.
 
         Args:
-            batches: Batches, each of which is read once.
+            batches: Record batches or tables, each of which is read once.
 
         Returns:
             A pyarrow Table.
@@ -380,7 +383,9 @@ class Counter(Counted[Result]):
         return replace(tally := sums.tally(bad_files), account=self._account(counts, sums, tally))
 
     def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
-        """Returns the account of all records, without the number of bytes and the order, which are unknown."""
+        """Returns the account of all records. The account does not state the number of bytes and the order of the
+        records, because both are unknown.
+        """
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
         sums.prints.append(numbers(of_kind(counts, "prints")))
         sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
@@ -394,7 +399,7 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
     """Checks that a data set has the required columns.
 
     Raises:
-        InputError: If a column is missing. The error names it.
+        InputError: If a column is missing. The error names the column.
     """
     for name in needed:
         if name not in names:
@@ -403,10 +408,10 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
 
 @contextmanager
 def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Converts a failure of an engine to a one-line error with the original cause.
+    """Converts an exception from an engine to a one-line error that states the original cause.
 
     Raises:
-        ScapoError: If one of ``errors`` is raised.
+        ScapoError: If the engine raises one of ``errors``.
     """
     try:
         yield
@@ -431,7 +436,9 @@ def merged(tables: Sequence[Any]) -> Any:
 
 
 def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
-    """Returns the sum of count tables, computed while they arrive. ``kept`` contains initial tables."""
+    """Returns the sum of count tables, which are added while they arrive. ``kept`` contains the tables with which the
+    sum starts.
+    """
     rows = 0
     for table in tables:
         kept.append(table)
@@ -448,34 +455,34 @@ def _rows_of_kind(counts: Any, kind: str) -> Any:
 
 
 def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
-    """Returns key -> count for the rows of a kind."""
+    """Returns the counts of the rows of one kind as a mapping from row key to count."""
     rows = _rows_of_kind(counts, kind)
     return dict(zip(rows.column(KEY).to_pylist(), rows.column(N).to_pylist(), strict=True))
 
 
 def first_of(error: InputError | InputErrors, source: str) -> InputError:
-    """Combines the faults of a file into one error."""
+    """Returns the first fault of a file as a single error, with the name and line of the file."""
     first = error if isinstance(error, InputError) else error.errors[0]
     return InputError(first.reason, path=source, line=first.line)
 
 
 def packed(error: InputError) -> bytes:
-    """Returns an error in the form of a row key."""
+    """Returns an error packed into bytes, which are used as the key of a row."""
     return dump_json([error.path, error.line, error.reason])
 
 
 def unpacked(key: bytes) -> InputError:
-    """Returns the error in a row key."""
+    """Returns the error that is packed into the key of a row."""
     path, line, reason = parse_json(key)
     return InputError(reason, path=path, line=line)
 
 
 def _twice(packed: dict[bytes, int]) -> int:
-    """Returns the number of ids that occur in more than one table, or in a table that was read twice."""
+    """Returns the number of repeated occurrences of ids, in several tables or in a table that was read twice."""
     hashes = numbers(packed)
     return len(hashes) - len(np.unique(hashes))
 
 
 def numbers(packed: dict[bytes, int]) -> NDArray[np.int64]:
-    """Returns the numbers in all tables, in any order."""
+    """Returns the integers that are packed into row keys, in arbitrary order."""
     return np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)

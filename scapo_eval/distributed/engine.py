@@ -1,4 +1,4 @@
-"""Common interface of all engines, with the functions of :mod:`.ray` and :mod:`.spark`."""
+"""Common interface of all engines, which provides the public functions of :mod:`.ray` and :mod:`.spark`."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ Paths = Union[str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
 
 
 class CountingEngine(ABC, Generic[Data]):
-    """Engine that counts records, in its own data sets or in files that its workers open.
+    """Engine that counts the records in data sets of its own type, or in files that its workers open.
 
-    All functions share some arguments:
+    All functions share the following arguments:
 
-    - ``name``: name of the system. The default is the name of the file, the folder of the pattern, or the kind of the
-      records.
-    - ``workers``: number of parallel tasks. None selects the number of processors.
-    - ``on_bad_file``: with ``fail``, an unreadable file raises an error that names it. With ``skip``, it is omitted,
-      counted and named.
-    - ``interval``: method of the intervals. ``percentile`` intervals are drawn by the workers if there are more than
-      65,536 images.
-    - ``resamples``, ``seed``, ``bootstrap``: settings of the intervals. The default is the Poisson bootstrap, for any
-      number of images. Results equal those of a single process with the same settings.
+    - ``name``: name of the system. The default is the name of the file, the name of the folder in a pattern, or, for a
+      data set, the kind of its records.
+    - ``workers``: number of parallel tasks. The default is the number of processors.
+    - ``on_bad_file``: treatment of unreadable files. With ``fail``, an unreadable file raises an error that names the
+      file. With ``skip``, unreadable files are omitted, and the run states their number and names.
+    - ``interval``: method of computing the intervals. With more than 65,536 images, the workers draw the resamples of
+      ``percentile`` intervals.
+    - ``resamples``, ``seed``, ``bootstrap``: settings of the bootstrap. The default is the Poisson bootstrap,
+      regardless of the number of images. The results equal those of a single process with the same settings.
     """
 
     kind: ClassVar[type[Any]]
@@ -68,24 +68,25 @@ class CountingEngine(ABC, Generic[Data]):
         interval: IntervalMethod = "wilson",
         **reading: Unpack[ReadingOptions],
     ) -> CaptionScores:
-        """Computes Cap. Score, Hal. Rate, Cover Rate and CHAIR of captions.
+        """Computes ``cap_score``, ``hal_rate``, ``cover_rate`` and the metrics of CHAIR for captions.
 
-        The run equals that of :func:`scapo_eval.score` for the same captions, independent of blocks, workers and
-        retries.
+        The result equals that of :func:`scapo_eval.score` for the same captions. The result does not depend on the
+        division into blocks, the number of workers, or retries.
 
         Args:
             captions: A data set with the columns ``image_id`` and ``caption`` (and optionally ``id`` and ``model``), or
-                files in any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
-                URI (``s3://bucket/captions/*.jsonl``), or a list of these. Workers open the files, which must therefore
-                be available on every node.
+                files in any layout that :func:`scapo_eval.score` reads. Files are given by a path, a pattern
+                (``captions/*.parquet``), a URI (``s3://bucket/captions/*.jsonl``), or a list of these. The workers open
+                the files, which must therefore be available on every node.
             truth: Ground truth of the images.
-            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
-            reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
-                ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
+                :class:`CountingEngine`.
+            reading: Arguments of :func:`scapo_eval.score`: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``,
+                ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
             InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.
-            ScapoError: If the engine fails (repeatedly killed workers, a lost cluster).
+            ScapoError: If the engine fails, for example because workers are killed repeatedly or the cluster is lost.
         """
         counter = Counter.of(self._source(captions), truth, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
@@ -108,17 +109,22 @@ class CountingEngine(ABC, Generic[Data]):
         interval: IntervalMethod = "wilson",
         **reading: Unpack[Skipping],
     ) -> Run:
-        """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The run equals that of :func:`scapo_eval.chair`.
+        """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The result equals that of :func:`scapo_eval.chair`.
 
         Args:
-            captions, truth: As for :meth:`score`.
-            profile, synonyms, vocabulary: Settings for the reading of captions, as for :func:`scapo_eval.chair`.
-            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
-            reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
+            captions: Captions, given in the same forms as for :meth:`score`.
+            truth: Ground truth of the images, as for :meth:`score`.
+            profile: Profile by which captions are read, as for :func:`scapo_eval.chair`.
+            synonyms: Synonyms of the object names, as for :func:`scapo_eval.chair`.
+            vocabulary: Labels and their aliases, as for :func:`scapo_eval.chair`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
+                :class:`CountingEngine`.
+            reading: Further arguments of :func:`scapo_eval.chair`: ``claims``, ``skip_bad``, ``on_unknown_image``,
+                ``any_fingerprint``, ``drop_unfinished``.
 
         Raises:
-            InputErrors, InputError, ScapoError: As for :meth:`score`.
-            MissingExtra: If ``opera`` is requested without NLTK (which every worker needs).
+            InputErrors, InputError, ScapoError: Under the same conditions as in :meth:`score`.
+            MissingExtra: If the profile ``opera`` is requested and NLTK is not installed. Every worker needs NLTK.
         """
         counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
@@ -139,22 +145,24 @@ class CountingEngine(ABC, Generic[Data]):
         interval: IntervalMethod = "wilson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
-        """Scores the answers to yes/no questions of a benchmark or any other questions.
+        """Scores the answers to the yes/no questions of a benchmark or to custom yes/no questions.
 
-        The run equals that of the benchmark's own command for the same answers. A question with answers in two files,
-        or with two answers in a data set, is rejected because their order is undefined.
+        The result equals that of the benchmark's own command for the same answers. A question with answers in two
+        files, or with two answers in a data set, is rejected, because the order of these answers is undefined.
 
         Args:
             answers: A data set with the columns ``id`` and ``response`` (and optional columns, see docs/data.md), or
-                files in any layout that the command reads, as for :meth:`score`. Each file is read by one worker.
-            benchmark: Name of the benchmark of the questions, or ``yesno``.
-            questions: Question files, or records, as for :func:`scapo_eval.yesno`.
-            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
-            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and options of the
-                benchmark: ``unparsed``, or ``text_only`` for HallusionBench.
+                files in any layout that the benchmark's command reads, given in the same forms as for :meth:`score`.
+                Each file is read by one worker.
+            benchmark: Name of the benchmark that contains the questions, or ``yesno`` for custom questions.
+            questions: Files or records of questions, as for :func:`scapo_eval.yesno`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
+                :class:`CountingEngine`.
+            reading: The arguments ``parser``, ``yes``, ``no`` and ``model`` of :func:`scapo_eval.yesno`, and the option
+                of the benchmark (``text_only`` for HallusionBench, ``unparsed`` for all others).
 
         Raises:
-            InputErrors, InputError, ScapoError: As for :meth:`score`.
+            InputErrors, InputError, ScapoError: Under the same conditions as in :meth:`score`.
         """
         counter = AnswerCounter.of(self._source(answers), benchmark, questions, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
@@ -175,18 +183,20 @@ class CountingEngine(ABC, Generic[Data]):
         interval: IntervalMethod = "wilson",
         **reading: Unpack[AmberReading],
     ) -> Run:
-        """Computes AMBER's metrics. The run equals that of :func:`scapo_eval.amber`.
+        """Computes AMBER's metrics. The result equals that of :func:`scapo_eval.amber`.
 
         Args:
-            responses: A data set with the columns ``id`` and ``response``, or files, as for :meth:`answers`.
+            responses: A data set with the columns ``id`` and ``response``, or files in the same forms as for
+                :meth:`answers`.
             data: Path of AMBER's repository, or of its ``data`` folder, on the calling machine.
-            similarity: Relation of words, as for :func:`scapo_eval.amber`.
-            name, workers, on_bad_file, resamples, seed, bootstrap, interval: See :class:`CountingEngine`.
-            reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
+            similarity: Words that count as equal to each other, as for :func:`scapo_eval.amber`.
+            name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
+                :class:`CountingEngine`.
+            reading: Arguments of :func:`scapo_eval.amber`: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``.
 
         Raises:
-            InputErrors, InputError, ScapoError: As for :meth:`score`, and if an item has two answers (as for
-                :meth:`answers`).
+            InputErrors, InputError, ScapoError: Under the same conditions as in :meth:`score`, or if an item has two
+                answers in different files or in a data set.
         """
         counter = AmberCounter.of(self._source(responses), data, similarity, **reading)
         drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
@@ -202,17 +212,19 @@ class CountingEngine(ABC, Generic[Data]):
 
     @abstractmethod
     def spread(self, parts: Any) -> Data:
-        """Distributes files and parts of files over the engine's processors as a data set; see
-        :func:`~.files.parts_of`.
+        """Returns a data set of files and parts of files (see :func:`~.files.parts_of`), distributed over the engine's
+        processors.
         """
 
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Returns the summed counts of a data set of records, or of parts of files, as a pyarrow Table."""
+        """Returns the summed counts of a data set, whose rows are records or parts of files, as a pyarrow Table."""
 
     @abstractmethod
     def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
-        """Returns :func:`~scapo_eval.results.poisson.work` of every part, made by the engine's workers."""
+        """Yields the result of :func:`~scapo_eval.results.poisson.work` for every part, computed by the engine's
+        workers.
+        """
 
     def _source(self, records: Data | Paths) -> str:
         return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Files of one system, local or on an object store, and their parts for separate workers."""
+"""Division of one system's files, on local disks or in an object store, into parts for separate workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ waiting.
 
 
 def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Returns the files of one system, sorted.
+    """Returns the paths of one system's files. The files that match a pattern are sorted by name.
 
     Args:
-        given: A path, a pattern (``captions/*.parquet``, or ``**`` for nested folders), a URI of either, or a list of
-            these.
+        given: A path, a pattern (``captions/*.parquet``; ``**`` matches nested folders), a URI with a path or pattern,
+            or a list of these.
 
     Raises:
         InputError: If no file matches, or a file is given twice.
@@ -68,11 +68,12 @@ def _matching_uris(pattern: str) -> list[str]:
 
 
 def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
-    """Returns the parts for separate workers: row groups of native captions in Parquet, and otherwise whole files.
+    """Returns the parts of files that separate workers read. The parts of a Parquet file in the project's caption
+    format are its row groups, and every other file is one part.
 
     Args:
-        paths: Files of the system.
-        row_groups: True if files may be split.
+        paths: Paths of the system's files.
+        row_groups: True if Parquet files may be split into row groups.
 
     Returns:
         A pyarrow Table with the columns ``path`` and ``row_group``.
@@ -97,7 +98,9 @@ def _row_groups(path: str) -> Sequence[int]:
 
 
 def name_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Returns the name of the system in these files: the name of the file or, for a pattern, of its folder."""
+    """Returns the name of the system whose files are given, which is the name of the file or, for a pattern, the name
+    of its folder.
+    """
     first = os.fspath(given if isinstance(given, (str, os.PathLike)) else given[0])
     while has_magic(os.path.basename(first)):
         first = os.path.dirname(first)

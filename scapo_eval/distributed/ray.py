@@ -1,8 +1,9 @@
-"""Scores and rewards on Ray Data, with any number of machines and with Ray's retries and progress (extra ``ray``).
+"""Computation of scores and rewards on Ray Data, on any number of machines and with Ray's retries and progress bars
+(extra ``ray``).
 
-The work is divided into tasks instead of actors, so that nodes may join and leave, and a task runs again if its worker
-is killed. Vocabulary and ground truth are stored once in the object store, and each worker process creates its matcher
-once.
+The work is divided into Ray tasks, not actors. Nodes may therefore join and leave, and a task runs again if its worker
+is killed. The vocabulary and the ground truth are stored once in Ray's object store, and each worker process creates
+its matcher once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from .rewards import check_reward_columns, with_rewards
 
 
 class RayEngine(CountingEngine["ray.data.Dataset"]):
-    """Engine for Ray Data. Its methods are the functions of this module."""
+    """Engine for Ray Data. The public functions of this module are its methods."""
 
     kind = ray.data.Dataset
 
@@ -54,7 +55,7 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
         return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Implements ``counts`` of :class:`CountingEngine`, with summation while tables arrive."""
+        """Implements ``counts`` of :class:`CountingEngine`. Tables are summed while they arrive."""
         tables = data.map_batches(
             _count,
             fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -66,7 +67,7 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
             return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
 
     def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
-        """Implements ``resampled``: see :class:`CountingEngine`."""
+        """Implements ``resampled`` of :class:`CountingEngine`."""
         task = ray.remote(work)
         with _ray_errors():
             return ray.get([task.remote(part) for part in parts])  # type: ignore[no-any-return]
@@ -78,12 +79,13 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """Connects to a cluster, or starts a cluster on this machine, which ends with the context.
+    """Connects to a Ray cluster, or starts a cluster on this machine, until the ``with`` block ends.
 
     Args:
-        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``. None selects ``RAY_ADDRESS``, a running cluster on this
-            machine, or a new cluster, in this order.
-        quiet: True to disable progress bars. The logs of Ray and its workers are always written only to Ray's files.
+        address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). If ``address`` is None, the
+            address in ``RAY_ADDRESS``, a running cluster on this machine, or a new cluster is used, in this order.
+        quiet: True to disable progress bars. The logs of Ray and its workers are always written to Ray's log files, and
+            never to the terminal.
 
     Raises:
         ScapoError: If no cluster can be reached.
@@ -112,21 +114,25 @@ def reward(
     response: str = "response",
     workers: int | None = None,
 ) -> ray.data.Dataset:
-    """Returns responses with SCAPO's reward, which is computed when the dataset is consumed.
+    """Adds columns with SCAPO's reward to a dataset of responses. The rewards are computed when the dataset is
+    consumed.
 
     Args:
-        responses: A Ray Dataset.
-        reward: Reward of the responses. Subclasses and functions in its settings are sent by cloudpickle.
-        image_id, response: Names of the columns.
-        workers: Number of parallel tasks. None selects the number of processors in the cluster.
+        responses: A Ray Dataset with one response per row.
+        reward: Reward to compute. Custom subclasses, and functions in the settings of the reward, are sent to the
+            workers with cloudpickle.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
+        workers: Number of parallel tasks. The default is the number of processors in the cluster.
 
     Returns:
         A dataset with the same rows and the additional columns of
         :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: If a column is missing, or a new column already exists. During consumption, if rows are invalid
-            (unless the reward was created with ``on_error="zero"``).
+        InputError: If a required column is missing, or the dataset already contains a column that would be added. While
+            the dataset is consumed, the error is also raised for invalid rows, unless the reward was created with
+            ``on_error="zero"``.
     """
     check_reward_columns(_engine.columns(responses), image_id, response)
     return responses.map_batches(
@@ -140,7 +146,9 @@ def reward(
 
 @lru_cache(maxsize=4)
 def _get(reference: Any) -> Any:
-    """Returns the object of a reference, cached once per worker process, so that matchers are created only once."""
+    """Returns the object that a Ray reference points to. Each worker process caches the object, so that its matcher is
+    created only once.
+    """
     return ray.get(reference)
 
 

@@ -1,4 +1,4 @@
-"""SCAPO's reward as columns of a distributed data set, from responses in Arrow to rewards in Arrow."""
+"""Computation of SCAPO's reward for Arrow tables of responses, as additional columns of a distributed data set."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ COUNTS = ("generated", "hallucinated", "covered", "unknown")
 
 
 def reward_fields() -> list[Any]:
-    """Returns the pyarrow fields of the columns that rewards add.
+    """Returns the pyarrow fields of the columns that are added with the rewards.
 
-    - ``reward``: the sum over the pieces of the response.
-    - ``generated``, ``hallucinated``, ``covered``, ``unknown``: sizes of label sets.
-    - ``parts``: start, end (in characters), reward, new, rep and hal of each piece.
-    - ``error``: the reason for a missing reward (``on_error="zero"``), or null.
+    - ``reward``: the sum of the rewards of the response's pieces.
+    - ``generated``, ``hallucinated``, ``covered``, ``unknown``: numbers of labels that the response claims,
+      hallucinates and covers, and of claimed labels whose cell is unknown.
+    - ``parts``: for each piece, its ``start`` and ``end`` in characters, its ``reward``, and its numbers of new
+      (``new``), repeated (``rep``) and hallucinated (``hal``) labels.
+    - ``error``: the reason why a response has no reward (only with ``on_error="zero"``), or null.
     """
     part = [("start", pa.int32()), ("end", pa.int32()), ("reward", pa.float64())]
     part += [(name, pa.int64()) for name in ("new", "rep", "hal")]
@@ -30,10 +32,11 @@ def reward_fields() -> list[Any]:
 
 
 def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> None:
-    """Checks that a data set has both required columns, and none with the name of a reward column.
+    """Checks that a data set has the columns with image ids and responses, and no column with the name of a reward
+    column.
 
     Raises:
-        InputError: If a column is missing or already exists. The error names the column.
+        InputError: If a required column is missing or a reward column already exists. The error names the column.
     """
     check_columns(names, (image_id, response))
     if hidden := [field.name for field in reward_fields() if field.name in names]:
@@ -41,12 +44,13 @@ def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> 
 
 
 def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response: str) -> Any:
-    """Returns responses with their rewards.
+    """Adds the columns of :func:`reward_fields` to a table of responses.
 
     Args:
-        reward: Reward of the responses.
-        table: A pyarrow Table or RecordBatch of any size.
-        image_id, response: Names of the table's columns.
+        reward: Reward to compute.
+        table: A pyarrow Table or RecordBatch of any size, with one response per row.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
 
     Returns:
         A pyarrow Table with the same rows in the same order, and the additional columns of :func:`reward_fields`.

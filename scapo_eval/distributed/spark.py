@@ -1,7 +1,7 @@
-"""Scores and rewards on Spark, with ``DataFrame.mapInArrow`` and ``groupBy().sum()`` (extra ``spark``).
+"""Computation of scores and rewards on Spark, with ``DataFrame.mapInArrow`` and ``groupBy().sum()`` (extra ``spark``).
 
-Vocabulary and ground truth are broadcast once, and each Python worker creates its matcher once. If a task fails or its
-worker is killed, the task runs again, up to ``spark.task.maxFailures`` times.
+The vocabulary and the ground truth are broadcast once, and each Python worker creates its matcher once. If a task fails
+or its worker is killed, the task runs again, up to ``spark.task.maxFailures`` times.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .rewards import check_reward_columns, reward_fields, with_rewards
 
 
 class SparkEngine(CountingEngine["DataFrame"]):
-    """Engine for Spark. Its methods are the functions of this module. The executors of the active session open the
-    files.
+    """Engine for Spark. The public functions of this module are its methods. Files are opened by the executors of the
+    active Spark session.
     """
 
     kind = DataFrame
@@ -52,7 +52,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
         return session.createDataFrame(parts).repartition(max(1, min(parts.num_rows, most)))
 
     def counts(self, data: DataFrame, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Implements ``counts`` of :class:`CountingEngine`, with at most as many partitions as workers."""
+        """Implements ``counts`` of :class:`CountingEngine`. The data set has at most one partition per worker."""
         shared = data.sparkSession.sparkContext.broadcast(counter)
 
         def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -70,7 +70,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
             shared.destroy()
 
     def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
-        """Implements ``resampled``: see :class:`CountingEngine`."""
+        """Implements ``resampled`` of :class:`CountingEngine`."""
         context = SparkSession.builder.getOrCreate().sparkContext
         with engine_errors("Spark", (PySparkException, Py4JError)):
             return list(context.parallelize(parts, len(parts)).map(work).collect())
@@ -83,20 +83,24 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 def reward(
     responses: DataFrame, reward: SubsentenceReward, *, image_id: str = "image_id", response: str = "response"
 ) -> DataFrame:
-    """Returns responses with SCAPO's reward, which is computed when the frame is consumed.
+    """Adds columns with SCAPO's reward to a DataFrame of responses. The rewards are computed when the DataFrame is
+    consumed.
 
     Args:
-        responses: A DataFrame.
-        reward: Reward of the responses. Subclasses and functions in its settings are sent by cloudpickle.
-        image_id, response: Names of the columns.
+        responses: A DataFrame with one response per row.
+        reward: Reward to compute. Custom subclasses, and functions in the settings of the reward, are sent to the
+            workers with cloudpickle.
+        image_id: Name of the column with the image ids.
+        response: Name of the column with the responses.
 
     Returns:
         A DataFrame with the same rows and the additional columns of
         :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: If a column is missing, or a new column already exists. During consumption, if rows are invalid
-            (unless the reward was created with ``on_error="zero"``).
+        InputError: If a required column is missing, or the DataFrame already contains a column that would be added.
+            While the DataFrame is consumed, the error is also raised for invalid rows, unless the reward was created
+            with ``on_error="zero"``.
     """
     check_reward_columns(responses.columns, image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)

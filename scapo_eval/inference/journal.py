@@ -31,7 +31,7 @@ class Journal:
     Args:
         path: Path of the file, which is created if it does not exist.
         fresh: True to discard the content of the file.
-        warn: Callback for a warning about damaged lines. The requests of damaged lines are repeated.
+        warn: Callback for a warning about damaged lines. Requests whose lines are damaged are sent again.
 
     Raises:
         InputError: If another process is writing to the file, or if the file cannot be written.

@@ -1,1 +1,3 @@
-"""Adapters that pass SCAPO's rewards and scores to other libraries. Each adapter imports its library."""
+"""Adapters that pass SCAPO's rewards and scores to other libraries. Importing an adapter imports the library that it
+supports.
+"""

@@ -1,7 +1,9 @@
-"""Counting of single captions, for scorers in other harnesses that keep records and add them at the end.
+"""Counting of single captions, for scorers in evaluation harnesses that process one sample at a time and aggregate the
+results at the end.
 
-A caption is converted to a row of counts, and metrics are computed from summed rows. The values are therefore those of
-``scapo-eval chair`` for the same captions, independent of the order and batches of the harness.
+A caption is converted to a row of counts, and metrics are computed from the sum of these rows. The values therefore
+equal those of ``scapo-eval chair`` for the same captions, regardless of the order and the batches in which the harness
+processes them.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class CaptionCounter:
-    """Counter of captions with one ground truth.
+    """Converter from single captions to counts, with one ground truth for all captions.
 
     Attributes:
-        scorer: Scorer that reads captions and counts.
+        scorer: Scorer that reads the captions and counts their labels.
     """
 
     scorer: ChairScorer
@@ -44,17 +46,18 @@ class CaptionCounter:
         profile: str | None = None,
         claims: Reading = "all",
     ) -> CaptionCounter:
-        """Makes a counter for a ground truth, or for a protocol that includes one.
+        """Creates a counter for a given ground truth, or for a protocol that includes a ground truth.
 
         Args:
-            truth: Ground truth of the images. None selects that of the protocol.
+            truth: Ground truth of the images, or None to use the ground truth of the protocol.
             protocol: Protocol that determines how captions are read (``chair-opera``), and supplies the ground truth if
                 ``truth`` is None.
-            profile: Profile for the reading of captions. None selects that of the protocol, or the project's matcher.
-            claims: Mentions that count, for the project's matcher.
+            profile: Profile by which captions are read, or None to use the profile of the protocol or, without a
+                protocol, the project's matcher.
+            claims: Mentions that the project's matcher counts.
 
         Raises:
-            InputError: If neither is given, or the protocol includes no ground truth.
+            InputError: If neither a ground truth nor a protocol is given, or the protocol includes no ground truth.
         """
         followed = None if protocol is None else Protocol.load(protocol)
         if truth is None and followed is None:
@@ -66,7 +69,7 @@ class CaptionCounter:
         return cls(ChairScorer.of(profile_of(name, claims=claims, workers=1), oracle, ScoringOptions(claims)))
 
     def counts(self, image_id: object, caption: str) -> Counts:
-        """Returns the counts of one caption, by name.
+        """Returns the counts of one caption as a mapping from name to number.
 
         Raises:
             InputErrors: If the image is not in the ground truth, or the caption is not a text.
@@ -74,7 +77,9 @@ class CaptionCounter:
         return dict(zip(self.scorer.columns, self._score(image_id, caption).counts[0].tolist(), strict=True))
 
     def evidence(self, image_id: object, caption: str) -> dict[str, Any]:
-        """Returns the labels of a caption by state: ``generated``, ``hallucinated``, ``missed``, ``unknown``."""
+        """Returns the labels that a caption claims (``generated``), hallucinates and misses, and the claimed labels
+        whose cell is ``unknown``.
+        """
         [record] = self.scorer.records(self._score(image_id, caption))
         return {key: record[key] for key in ("generated", "hallucinated", "missed", "unknown")}
 
@@ -86,8 +91,8 @@ class CaptionCounter:
         return scored
 
     def values(self, counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Returns metric -> value over all captions, as in ``scapo-eval chair``. The value is NaN if it is
-        undefined.
+        """Returns the metrics of ``scapo-eval chair`` over all captions as a mapping from name to value. Undefined
+        values are NaN.
         """
         columns = self.scorer.columns
         summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)

@@ -1,4 +1,4 @@
-r"""EasyR1 adapter with rewards on every token, and advantages that preserve them.
+r"""EasyR1 adapter with a reward on every token, and with advantages that preserve these rewards.
 
 EasyR1 writes the reward of a response to its last token, and its trainer accepts only built-in estimators.
 :func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo`` in every process of
@@ -34,7 +34,7 @@ except ImportError as error:
 
 
 def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, list[float]]]:
-    """Replaces ``AutoRewardManager.compute_reward``.
+    """Computes the rewards of a batch in place of EasyR1's ``AutoRewardManager.compute_reward``.
 
     Args:
         manager: Reward manager with a ``tokenizer``, and with ``truth``, ``vocabulary`` and fields of
@@ -42,7 +42,7 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
         data: Batch with ``responses`` and ``response_mask``, both (B, T), and with the image ids as ``ground_truth``.
 
     Returns:
-        (B, T) reward of each token, and metrics for EasyR1's log (``overall`` is its validation metric).
+        (B, T) reward of each token, and metrics for EasyR1's log, in which ``overall`` is the validation metric.
     """
     settings = {"level": "subsentence", **manager.config.reward_function_kwargs}
     reward = load_reward(**settings)
@@ -54,10 +54,11 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
 
 
 def install() -> None:
-    """Replaces the reward function and the estimator in this process.
+    """Replaces EasyR1's reward function and its estimator ``grpo`` in this process.
 
     Raises:
-        InputError: If the arguments of EasyR1's estimators differ from those of the supported version.
+        InputError: If the estimators of the installed EasyR1 version have other arguments than those of the supported
+            version.
     """
     taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
     if not {"token_level_rewards", "response_mask"} <= set(taken):
@@ -67,11 +68,12 @@ def install() -> None:
 
 
 def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
-    """Rejects runs that subtract the KL term from the token rewards, because the difference would be interpreted as
+    """Rejects runs that subtract the KL term from the token rewards, because the KL term would then become part of the
     credit.
 
     Args:
-        arguments: Command line of EasyR1 with ``key=value`` arguments. ``config`` names a YAML file.
+        arguments: Command-line arguments of EasyR1 in the form ``key=value``. The value of ``config`` is the path of a
+            YAML file.
 
     Raises:
         InputError: If neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
@@ -88,7 +90,7 @@ def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Runs EasyR1's main function, with a call of :func:`install` in every process of the run."""
+    """Runs EasyR1's main function and calls :func:`install` in every process of the run."""
     import ray
     from verl.trainer.main import main as easyr1
 

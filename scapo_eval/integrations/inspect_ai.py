@@ -1,10 +1,11 @@
-"""inspect_ai scorer for descriptions, with the metrics of ``scapo-eval chair``.
+"""inspect_ai scorer for image descriptions, with the metrics of ``scapo-eval chair``.
 
     Task(dataset=images, solver=generate(), scorer=caption_scorer(protocol="chair-opera"))
 
-The score of a sample contains the counts of its caption. The metrics are ratios of the sums over all samples. If the
-image of a sample is not in the ground truth, the sample is unscored (NaN), with an explanation. For intervals and
-paired tests, export the log with ``scapo-eval import``, or score the captions with ``scapo-eval chair``.
+The score of a sample contains the counts of its caption. The metrics are computed from the sums of the captions' counts
+over all samples. If the image of a sample is not in the ground truth, the sample is unscored (NaN), with an
+explanation. For intervals and paired tests, export the log with ``scapo-eval import``, or score the captions with
+``scapo-eval chair``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _is_missing(value: object) -> bool:
 
 @metric  # type: ignore[untyped-decorator]
 def caption_metrics(counter: CaptionCounter) -> Metric:
-    """Computes ``chair_s chair_i recall precision f1 len`` over all samples."""
+    """Returns a metric that computes ``chair_s chair_i recall precision f1 len`` over all samples."""
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
         counts = [score.score.value for score in scores if not any(map(_is_missing, score.score.value.values()))]
@@ -58,13 +59,14 @@ def caption_scorer(
     """Returns a scorer for descriptions of images.
 
     Args:
-        truth: Ground truth of the images. None selects that of the protocol.
+        truth: Ground truth of the images, or None to use the ground truth of the protocol.
         protocol: Protocol that includes a ground truth (``scapo-eval protocol list``).
-        profile: Profile for the reading of captions. None selects that of the protocol, or the project's matcher.
+        profile: Profile by which captions are read, or None to use the profile of the protocol or, without a protocol,
+            the project's matcher.
         image_key: Metadata key that contains the image id. If the key is missing, the sample's id is used.
 
     Raises:
-        InputError: If there is neither a ground truth nor a protocol.
+        InputError: If neither a ground truth nor a protocol is given.
     """
     if truth is None or isinstance(truth, (str, Path)):
         counter = _counter(None if truth is None else str(truth), protocol, profile)

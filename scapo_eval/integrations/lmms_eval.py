@@ -1,9 +1,10 @@
-"""lmms-eval functions for the YAML file of a description task, with the values of ``scapo-eval chair``.
+"""Functions for the YAML file of a description task in lmms-eval, which compute the metrics of ``scapo-eval chair``.
 
-To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The ground truth
-is that of the protocol in ``SCAPO_PROTOCOL`` (``chair-opera``), or the file in ``SCAPO_TRUTH``. ``SCAPO_PROFILE``
-selects the profile for reading captions. lmms-eval calls :func:`process_results` for every sample, and passes the
-results of all samples to the aggregation function of each metric.
+To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The environment
+variable ``SCAPO_PROTOCOL`` names a protocol with a ground truth (such as ``chair-opera``), or ``SCAPO_TRUTH`` names a
+ground truth file. ``SCAPO_PROFILE`` selects the profile by which captions are read. lmms-eval calls
+:func:`process_results` for every sample, and passes the results of all samples to the aggregation function of each
+metric.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
     """Returns the counts of one sample's caption for each metric of the task.
 
     Args:
-        doc: Sample, with its image under one of :data:`IMAGE_KEYS`.
-        results: Texts from the model, of which the first is used.
+        doc: Record of the sample, with its image under one of :data:`IMAGE_KEYS`.
+        results: Texts from the model. Only the first text is used.
 
     Raises:
         KeyError: If the sample names no image.

@@ -1,8 +1,8 @@
-r"""ms-swift (4.6) adapter: a GRPO trainer with credit per subsentence.
+r"""Adapter for ms-swift 4.6 that provides a GRPO trainer with credit per subsentence.
 
-ms-swift's GRPO expands one advantage per response to ``grpo_batch.advantages``, (B, T). :class:`ScapoGRPOTrainer`
-replaces these values. When this module is imported, it replaces ms-swift's trainer and registers the reward ``scapo``
-(the sum over a response's pieces, for the log)::
+ms-swift's GRPO trainer computes one advantage per response and expands the advantages to the (B, T) array
+``grpo_batch.advantages``. :class:`ScapoGRPOTrainer` replaces the values of this array. Importing this module replaces
+ms-swift's trainer and registers the reward ``scapo``, which is the sum over a response's pieces and is only logged::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 swift rlhf --rlhf_type grpo \
         --external_plugins examples/recipes/ms_swift_plugin.py --reward_funcs scapo --loss_type dapo ...
@@ -35,12 +35,12 @@ IGNORED = -100
 
 
 class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
-    """Sum of the pieces' rewards per response for ms-swift's log. With level ``cap`` or ``hal``, the reward of this
-    level.
+    """Response-level reward for ms-swift's log, which is the sum of the rewards of a response's pieces. With level
+    ``cap`` or ``hal``, the logged value is the reward of this level.
     """
 
     def __call__(self, completions: list[str], image_id: list[Any] | None = None, **_: Any) -> list[float]:
-        """Returns the rewards of completions. Other columns of the data set are ignored."""
+        """Returns one reward per completion. Columns of the data set other than ``image_id`` are ignored."""
         if image_id is None:
             raise InputError(f"missing column '{IMAGE_ID}' in the dataset")
         total: list[float] = reward_from_environment().batch(image_id, completions).total.tolist()
@@ -48,14 +48,14 @@ class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
 
 
 class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer with subsentence rewards as advantages, per token and without group statistics."""
+    """GRPOTrainer that uses subsentence rewards as the advantages of tokens, without group statistics."""
 
     def _postprocess_batch(self, samples: list[Any], batch_encoded_inputs: list[dict[str, Any]]) -> None:
-        """Replaces ms-swift's advantages by token advantages.
+        """Replaces ms-swift's advantages, which are equal for all tokens of a response, by SCAPO's token advantages.
 
         Args:
-            samples: Encoded GRPOSamples, with ``encoded["input_ids"]``, ``encoded["labels"]`` (IGNORED for tokens that
-                were not generated), and the dataset's columns in ``extra``.
+            samples: Encoded GRPOSamples with ``encoded["input_ids"]``, with ``encoded["labels"]`` (IGNORED for tokens
+                that the policy did not generate), and with the dataset's columns in ``extra``.
             batch_encoded_inputs: Micro-batches of the samples, each with a ``grpo_batch``.
 
         Raises:
@@ -73,18 +73,19 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns the advantages of a micro-batch.
+    """Returns the token advantages of a micro-batch and metrics for the log.
 
     Args:
-        samples: n encoded GRPOSamples.
-        mask: (n, T) mask, true for generated tokens in the order of each sample.
+        samples: Encoded GRPOSamples of the n responses.
+        mask: (n, T) mask that is True for generated tokens. The tokens of a row are in the order of the sample.
         tokenizer: Tokenizer of the policy.
 
     Returns:
-        (n, T) float32 advantages, which are 0 outside of the mask, and metrics for the log.
+        (n, T) float32 advantages, which are 0 for tokens outside the mask, and a mapping from the names of the metrics
+        to their values.
 
     Raises:
-        InputError: If an image id is missing, or the mask and the samples differ in the number of generated tokens.
+        InputError: If an image id is missing, or the numbers of generated tokens in the mask and in the samples differ.
     """
     if any(sample.extra.get(IMAGE_ID) is None for sample in samples):
         raise InputError(f"missing column '{IMAGE_ID}' in the dataset")

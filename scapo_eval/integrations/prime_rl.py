@@ -1,14 +1,15 @@
-"""prime-rl adapter: an advantage function with credit per subsentence.
+"""prime-rl adapter that provides an advantage function with credit per subsentence.
 
-prime-rl's algorithm ``custom`` accepts a function from the rollouts of a group to one advantage per completion token::
+prime-rl's algorithm ``custom`` calls a function that receives the rollouts of a group and returns one advantage per
+completion token::
 
     [orchestrator.algo.advantage]
     type = "custom"
     import_path = "scapo_eval.integrations.prime_rl.advantages"
     kwargs = { truth = "truth.npz", vocabulary = "dopa160", tokenizer = "Qwen/Qwen2.5-VL-7B-Instruct" }
 
-Each rollout needs its image id in ``info`` (``image_id``) or as its ``answer``. Only single-turn rollouts are
-supported.
+Each rollout must contain its image id, either as ``image_id`` in ``info`` or as its ``answer``. Only single-turn
+rollouts are supported.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ def _tokenizer(path: str) -> Any:
 
 
 def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer: Any, **settings: Any) -> Any:
-    """Returns the token credits of a group of rollouts, without group statistics.
+    """Returns the token credits of a group of rollouts. The credits are not normalized with group statistics.
 
     Args:
         inputs: prime-rl's AdvantageInputs, with ``rollouts`` in the format of verifiers, and ``completion_lengths``.
-        truth: Ground truth file; see :meth:`PresenceOracle.load`.
-        vocabulary: Vocabulary; see :meth:`Vocabulary.load`.
+        truth: Path of the ground truth file; see :meth:`PresenceOracle.load`.
+        vocabulary: Name or path of the vocabulary; see :meth:`Vocabulary.load`.
         tokenizer: Tokenizer of the policy, or its name.
         settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
 
     Returns:
-        For each rollout, a list of floats with the length of its completion.
+        For each rollout, a list with one float per completion token.
 
     Raises:
         InputError: If an image id is missing, a rollout has several turns, or the length of a completion differs from

@@ -1,7 +1,7 @@
-"""SkyRL adapter: a generator with rewards on every token, and the advantage estimator ``scapo``.
+"""SkyRL adapter that provides a generator with a reward on every token, and the advantage estimator ``scapo``.
 
-SkyRL accepts ``rewards: list[list[float]]`` with one value per response token, but its own estimators sum them.
-:class:`ScapoGenerator` wraps any generator, and the estimator passes the rewards on unchanged::
+SkyRL accepts ``rewards: list[list[float]]`` with one value per response token, but its own estimators sum the values of
+a response. :class:`ScapoGenerator` wraps any generator, and the estimator passes the rewards on unchanged::
 
     class Experiment(BasePPOExp):
         def get_generator(self, cfg, tokenizer, inference_engine_client):
@@ -36,9 +36,10 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
     Args:
         generator: Generator that samples the responses.
         tokenizer: Tokenizer of the policy.
-        reward: Reward of the responses.
-        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        reward: Reward with which the responses are scored.
+        eos: Credit of the end-of-sequence token; see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: Treatment of the last piece of a truncated response; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         self.truncated: Truncated = truncated
 
     async def generate(self, input_batch: Any) -> Any:
-        """Returns a GeneratorOutput with one reward per response token in ``rewards``.
+        """Generates responses and returns a GeneratorOutput with one reward per response token in ``rewards``.
 
         Raises:
-            InputError: If an image id is missing, or there are several outputs per prompt (step-wise training).
+            InputError: If an image id is missing, or a prompt has several outputs, as in step-wise training.
         """
         output = await self.generator.generate(input_batch)
         ids = output["response_ids"]

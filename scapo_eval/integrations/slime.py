@@ -1,14 +1,14 @@
-r"""slime adapter: a reward function whose rewards include a credit per token, and an advantage function that extracts
-it.
+r"""slime adapter that provides a reward function whose rewards include token credits, and an advantage function that
+extracts these credits.
 
-Both functions are specified on the command line, and rewards must not be normalized within their group::
+The command line specifies both functions and disables the normalization of rewards within groups::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 python train.py ... \
         --custom-rm-path scapo_eval.integrations.slime.reward --disable-rewards-normalization \
         --custom-advantage-function-path scapo_eval.integrations.slime.advantages
 
-The ``metadata`` of each sample needs ``image_id``. slime passes only known fields to a training process. The token
-credits are therefore part of the reward itself: :class:`CreditedReward` is a float.
+The ``metadata`` of each sample needs ``image_id``. slime passes only known fields of a sample to a training process.
+The token credits are therefore stored in the reward itself, which is a :class:`CreditedReward`, a subclass of float.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMAGE_ID = "image_id"
 
 
 class CreditedReward(float):
-    """Reward of a response, as the sum over its pieces, with the credit of each of its tokens.
+    """Reward of a response, which is the sum over the response's pieces, with the credit of each token as an attribute.
 
     Attributes:
         tokens: (T,) credit of each response token.
@@ -38,7 +38,7 @@ class CreditedReward(float):
     tokens: list[float]
 
     def __new__(cls, total: float, tokens: list[float]) -> CreditedReward:
-        """Creates a float with additional token credits."""
+        """Creates a float that has the token credits as an attribute."""
         made = super().__new__(cls, total)
         made.tokens = tokens
         return made
@@ -55,18 +55,18 @@ def _tokenizer(path: str) -> Any:
 
 
 async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
-    """Computes the reward of one sample, as slime's custom reward.
+    """Computes the reward of one sample. slime calls this function as its custom reward function.
 
     Args:
         args: Arguments of slime, with the name of the policy's tokenizer in ``hf_checkpoint``.
-        sample: Sample with ``tokens``, ``response_length``, ``status`` and ``metadata``, to which the log metrics are
-            added.
+        sample: Sample with ``tokens``, ``response_length``, ``status`` and ``metadata``. The function adds the log
+            metrics to ``metadata``.
 
     Returns:
         The reward of the response with its token credits.
 
     Raises:
-        InputError: If the image id is missing, or too many consecutive rows are invalid.
+        InputError: If the image id is missing, or too many consecutive samples are invalid.
     """
     image = (sample.metadata or {}).get(IMAGE_ID)
     if image is None:
@@ -80,12 +80,13 @@ async def reward(args: Any, sample: Any, **_: Any) -> CreditedReward:
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
-    """Computes slime's custom advantages, which are the token credits without group statistics.
+    """Sets the advantages of tokens to their token credits, without group statistics. slime calls this function as its
+    custom advantage function.
 
     Args:
-        args: Unused.
-        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and ``kl`` with a (T_i,) tensor for the
-            response tokens of each sample. The function adds ``advantages`` and ``returns``.
+        args: Arguments of slime, which are not used.
+        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and with ``kl``, a list of one (T_i,)
+            tensor per sample with one value per response token. The function adds ``advantages`` and ``returns``.
 
     Raises:
         InputError: If the rewards contain no credits, or sequences are split over a context-parallel group.

@@ -1,8 +1,9 @@
-"""torchmetrics adapter: Cap. Score, Hal. Rate, Cover Rate and CHAIR during evaluation, on one or many ranks.
+"""torchmetrics adapter that computes ``cap_score``, ``hal_rate``, ``cover_rate`` and the metrics of CHAIR during
+evaluation, on one or several ranks.
 
-The state is a vector of summed counts, so ranks are combined by a sum, and memory use is constant. The sums determine
-only the values of the metrics. For intervals, tests and values per image, write the captions to a file and score it
-(:func:`scapo_eval.score`).
+The state of the metric is a vector of summed counts. The memory use of the metric is therefore constant, and the states
+of several ranks are combined by a sum. Sums determine only the values of the metrics. To obtain intervals, tests and
+values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ except ImportError as error:
 
 
 class CapScoreMetric(Metric):  # type: ignore[misc]
-    """Metric with ``hal_rate cover_rate cap_score chair_i chair_s`` of the captions so far.
+    """Metric that computes ``hal_rate cover_rate cap_score chair_i chair_s`` over all captions added so far.
 
     If a sampler repeats samples to fill the last batch, as DistributedSampler does, these samples count twice, as in
-    every metric based on sums. To avoid this, use a data set whose size is a multiple of the number of ranks, or score
-    a file.
+    every metric that sums over samples. To avoid repeated samples, use a data set whose size is a multiple of the
+    number of ranks, or score a file instead.
 
     Args:
-        truth: Ground truth as a file, a PresenceOracle or ``{image id: [labels]}``.
-        vocabulary: Labels and their aliases, as an object, a shipped name or a file.
+        truth: Ground truth, given as a file, a PresenceOracle, or a mapping ``{image id: [labels]}``.
+        vocabulary: Labels and their aliases, given as a Vocabulary, the name of a shipped vocabulary, or a file.
         claims: Mentions that count; see :mod:`scapo_eval.matching.uses`.
         on_unknown_image: Treatment of captions whose image is not in the ground truth.
-        **settings: Settings of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
+        **settings: Settings of torchmetrics' class Metric, such as ``dist_sync_on_step`` and ``process_group``.
 
     Raises:
-        InputError: If the ground truth or the vocabulary cannot be read, or they do not match.
+        InputError: If the ground truth or the vocabulary cannot be read, or their labels do not match.
     """
 
     is_differentiable = False
@@ -73,11 +74,12 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         """Adds a batch of captions.
 
         Args:
-            image_ids: n ids in any supported form, or an integer tensor, (n,).
-            captions: n texts.
+            image_ids: n image ids in any supported form, or an (n,) integer tensor.
+            captions: Texts of the n captions.
 
         Raises:
-            InputErrors: If captions are not texts, or images are not in the ground truth. Positions start at 1.
+            InputErrors: If captions are not texts, or images are not in the ground truth. The errors state the
+                positions in the batch, from 1.
             InputError: If the numbers of ids and captions differ.
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
@@ -91,13 +93,17 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         self.skipped += scored.unknown_images
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """Returns metric -> value as a fraction in a 0-dimensional tensor. The value is NaN if it is undefined."""
+        """Returns the metrics as a mapping from name to a 0-dimensional tensor. Values are fractions, and undefined
+        values are NaN.
+        """
         values = self.metric_set.score(self.counts.cpu().numpy())
         return {name: torch.tensor(float(value), device=self.counts.device) for name, value in values.items()}
 
     @property
     def signature(self) -> Signature:
-        """Settings that determine the values, without the image ids, which sums do not contain."""
+        """Settings that determine the values. The signature contains no image ids, because the summed counts do not
+        record them.
+        """
         [truth] = self.scorer.truths
         return Signature.of(
             "capscore",

@@ -1,8 +1,8 @@
-"""TRL adapter: a response-level reward function, and a GRPOTrainer with credit per subsentence.
+"""TRL adapter that provides a response-level reward function, and a GRPOTrainer with credit per subsentence.
 
-TRL requests one number per completion from a reward function, and applies it to all tokens. :func:`reward_function`
-alone is therefore NOT SCAPO, because it rewards the sum over a response's pieces. However, TRL's loss accepts one
-advantage per token, and :class:`ScapoTrainer` supplies these.
+TRL requests one number per completion from a reward function, and applies this number to all tokens.
+:func:`reward_function` alone is therefore NOT SCAPO, because every token receives the sum over the response's pieces.
+However, TRL's loss accepts one advantage per token, and :class:`ScapoTrainer` supplies these token advantages.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ def scapo_config(**settings: Any) -> GRPOConfig:
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
     """Returns a reward function for any GRPOTrainer, with ONE number per completion.
 
-    With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``hal`` and ``cap``, it is the
-    response-level reward of the paper's baselines. With ``on_error="zero"``, a row that cannot be scored results in
-    None, which TRL omits. Otherwise, it raises an error.
+    With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``level="hal"`` and
+    ``level="cap"``, the number is the response-level reward of the paper's baselines. A row that cannot be scored
+    raises an error. With ``on_error="zero"``, the function returns None for a row that cannot be scored, and TRL omits
+    the row.
 
     Args:
-        reward: Reward of the completions. The dataset needs a column ``image_id``.
+        reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.
         name: Name of the reward in TRL's log.
     """
 
@@ -87,21 +88,22 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
 
 
 class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer with subsentence rewards as advantages, per token and without group statistics.
+    """GRPOTrainer that uses subsentence rewards as the advantages of tokens, without group statistics.
 
     Args:
-        reward: Reward of the completions. The dataset needs a column ``image_id``.
-        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        reward_funcs: Additional rewards, which TRL logs, but which are NOT used for training.
-        args: Configuration; see :func:`scapo_config`.
+        reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.
+        eos: Credit of the end-of-sequence token; see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: Treatment of the last piece of a truncated response; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        reward_funcs: Additional reward functions, whose values TRL logs but does NOT use for training.
+        args: Configuration of the trainer; see :func:`scapo_config`.
         kwargs: Additional arguments of GRPOTrainer.
 
     TRL's log contains the metrics of :func:`~scapo_eval.rewarding.batch.log_metrics`, including ``scapo/errors``.
 
     Raises:
-        InputError: If TRL lacks the methods that this class extends, or settings (loss, liger kernel) need one
-            advantage per response.
+        InputError: If TRL lacks a method that this class extends, or a setting (the loss, the liger kernel) requires
+            one advantage per response.
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         super().__init__(reward_funcs=[scapo, *further], args=args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        """Computes the token advantages from the generated ids. TRL logs the totals of the same rewards."""
+        """Computes the token advantages from the generated token ids, and returns the sum of each response's rewards,
+        which TRL logs.
+        """
         processor = self.processing_class
         tokenizer: Any = getattr(self, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
         ends = {*getattr(self, "eos_token_ids", [tokenizer.eos_token_id]), tokenizer.pad_token_id}
@@ -183,7 +187,7 @@ def _probe() -> None:
 
 
 def _refuse_traps(args: GRPOConfig) -> None:
-    """Rejects settings that would silently discard credit per token."""
+    """Rejects settings with which TRL would discard the token credits without an error."""
     if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
         raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
     for name in ("use_liger_kernel", "use_liger_loss"):

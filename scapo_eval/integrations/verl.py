@@ -1,9 +1,10 @@
-"""verl (0.9) adapter: a response-level reward function, and the advantage estimator ``scapo``.
+"""Adapter for verl 0.9 that provides a response-level reward function, and the advantage estimator ``scapo``.
 
-verl requests one number per response from a reward function, and writes it to the last token. :func:`compute_score`
-alone is therefore NOT SCAPO. Credit per subsentence needs two parts: the agent loop of
-:mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which passes these
-rewards on unchanged. The estimator is registered when verl is imported (entry point group ``verl.plugins``).
+verl requests one number per response from a reward function, and assigns this number to the last token.
+:func:`compute_score` alone is therefore NOT SCAPO. Credit per subsentence requires the agent loop of
+:mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which uses these
+rewards as advantages without changes. The estimator is registered when verl is imported (entry point group
+``verl.plugins``).
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ def compute_score(
     reward_model_tokenizer: Any = None,
     **settings: Any,
 ) -> dict[str, float]:
-    """Computes verl's custom reward, which is ONE number per response: the sum of its pieces' rewards.
+    """Computes verl's custom reward, which is ONE number per response. By default, the reward of a response is the sum
+    of the rewards of its pieces.
 
-    To use it, set ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, and set ``truth``,
-    ``vocabulary`` and the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With ``level:
-    hal`` or ``cap``, the results are the response-level rewards of the paper's baselines. Other arguments from verl
-    (for reward models) are ignored.
+    To use this reward function, set ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, and set
+    ``truth``, ``vocabulary`` and the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With
+    ``level: hal`` or ``cap``, the results are the response-level rewards of the paper's baselines. Other arguments,
+    which verl passes for reward models, are ignored.
 
     Returns:
         ``score``, and the metrics of :func:`~scapo_eval.rewarding.batch.row_metrics`, which verl logs.
@@ -69,15 +71,15 @@ def compute_scapo_advantage(
 
     Args:
         token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) mask, 1 for tokens of the response and 0 for padding.
-        config: Unused argument from verl.
+        response_mask: (B, T) mask, which is 1 for tokens of the response and 0 for padding.
+        config: Configuration from verl, which is not used.
 
     Returns:
-        Advantages and returns, both (B, T).
+        Advantages and returns, both of shape (B, T).
 
     Raises:
-        InputError: If all rewards are on the last token of their response, as in verl's own reward functions. In this
-            case, the agent loop ``scapo`` is not in use.
+        InputError: If all rewards are on the last tokens of the responses, which means that the agent loop ``scapo`` is
+            not used.
     """
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)

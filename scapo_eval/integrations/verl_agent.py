@@ -1,7 +1,7 @@
-"""verl's agent loop ``scapo``, with one response per prompt and a reward on every token of the response.
+"""Agent loop ``scapo`` for verl, which generates one response per prompt and rewards every token of the response.
 
-The YAML file in ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` specifies the loop, the ground truth and the
-settings of the reward (see examples/verl_scapo.yaml).
+The YAML file in ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` selects this agent loop and specifies the
+ground truth and the settings of the reward (see examples/verl_scapo.yaml).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
     token_rewards: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields for verl's trainer. ``rm_scores`` contains a reward per token in place of one on the last
-        token.
+        """Returns the fields for verl's trainer. The field ``rm_scores`` contains a reward for every token instead of a
+        single reward on the last token.
         """
         fields: dict[str, Any] = super().as_dict()
         fields["rm_scores"] = torch.tensor(fields.pop("token_rewards"), dtype=torch.float32)
@@ -47,8 +47,9 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         truth: Path of the ground truth file; see :meth:`PresenceOracle.load`.
         vocabulary: Name or path of the vocabulary; see :meth:`Vocabulary.load`.
         reward: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
-        eos: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        truncated: See :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        eos: Credit of the end-of-sequence token; see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: Treatment of the last piece of a truncated response; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         kwargs: Additional arguments of verl's agent loop.
     """
 
@@ -67,16 +68,16 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         self._advantages = partial(advantages_for_batch, reward=loaded, eos=eos, truncated=truncated)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> ScapoOutput:
-        """Generates and rewards one response. The image id is in ``extra_info``."""
+        """Generates and rewards one response. ``extra_info`` in the keyword arguments must contain the image id."""
         output = await super().run(sampling_params, **kwargs)
         return self.rewarded(output, kwargs.get("extra_info"))
 
     def rewarded(self, output: AgentLoopOutput, extra_info: Any) -> ScapoOutput:
-        """Returns the output with a reward per token.
+        """Returns the output of verl's agent loop with a reward for every token.
 
         Args:
             output: Output of verl's own agent loop.
-            extra_info: ``extra_info`` of the dataset row, with ``image_id``.
+            extra_info: Field ``extra_info`` of the dataset row, which must contain ``image_id``.
         """
         advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
         total = float(columns.total[0])

@@ -1,4 +1,4 @@
-"""Export of results per image to viewers: fields of a FiftyOne data set, and a table of Weights & Biases."""
+"""Export of results per image to viewers, as fields of a FiftyOne data set or as a table in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from ..results.results import Run
 def to_fiftyone(
     dataset: Any, run: Run, *, evidence: Iterable[Mapping[str, Any]] = (), prefix: str = "scapo", key: str | None = None
 ) -> int:
-    """Writes the metrics of each image, and the hallucinated and missed labels of its caption, to the samples of a data
-    set.
+    """Writes the metrics of each image, and the hallucinated and missed labels of its caption, to the samples of a
+    FiftyOne data set.
 
-    The fields are ``PREFIX_chair_i``... (floats, omitted for images without a value) and, with evidence,
-    ``PREFIX_hallucinated`` and ``PREFIX_missed`` (lists of labels). They can be used to sort and filter.
+    Each metric has a field such as ``PREFIX_chair_i``, which contains a float and is omitted for images without a
+    value. With evidence, the fields ``PREFIX_hallucinated`` and ``PREFIX_missed`` contain lists of labels. Samples can
+    be sorted and filtered by the fields that are written.
 
     Args:
         dataset: A ``fiftyone.Dataset``, or a view of one.
-        run: Run of the captions of these images.
-        evidence: Records from ``--per-caption``.
+        run: Run that scored captions of the images in the data set.
+        evidence: Records that ``--per-caption`` writes.
         prefix: Prefix of the field names.
-        key: Sample field with the image id. None selects the name of the file.
+        key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file is the
+            id.
 
     Returns:
         The number of updated samples.
 
     Raises:
-        InputError: If none of the samples is an image of the run.
+        InputError: If the run contains none of the images in the data set.
     """
     values = {record["image_id"]: record for record in run.per_image()}
     objects = {canonical_image_id(line["image_id"]): line for line in evidence}
@@ -53,14 +55,14 @@ def to_fiftyone(
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
-    """Returns a table with one row per image: its metrics and, with evidence, its caption with hallucinated and missed
-    labels.
+    """Returns a Weights & Biases table with one row per image. A row contains the metrics of the image and, with
+    evidence, its caption with the hallucinated and missed labels.
 
     Log the table with ``wandb.log({"captions": wandb_table(run)})``.
 
     Args:
-        run: Any run with counts.
-        evidence: Records from ``--per-caption``. If an image has several captions, the last one is shown.
+        run: Run with counts per image.
+        evidence: Records that ``--per-caption`` writes. If an image has several captions, the last one is shown.
 
     Raises:
         MissingExtra: If wandb is not installed.

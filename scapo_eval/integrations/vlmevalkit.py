@@ -1,4 +1,5 @@
-"""VLMEvalKit function for the ``evaluate`` method of a description data set, with the values of ``scapo-eval chair``.
+"""Function for the ``evaluate`` method of a VLMEvalKit description data set, which computes the metrics of ``scapo-eval
+chair``.
 
     class COCOChair(ImageBaseDataset):
         TYPE = "Caption"
@@ -6,8 +7,8 @@
         def evaluate(self, eval_file, **judge_kwargs):
             return scapo_eval.integrations.vlmevalkit.evaluate(eval_file, protocol="chair-opera")
 
-VLMEvalKit's predictions (xlsx, tsv, json, jsonl) are read directly. See ``examples/recipes/vlmevalkit_scapo.py`` for a
-complete example.
+The function reads VLMEvalKit's prediction files (xlsx, tsv, json, jsonl). See ``examples/recipes/vlmevalkit_scapo.py``
+for a complete example.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ..truths.oracle import TruthGiven
 def evaluate(
     eval_file: str | Path, *, truth: TruthGiven | None = None, protocol: str | None = None, **options: Any
 ) -> Any:
-    """Computes CHAIR for a file of predictions, and writes the run to ``*_scapo.json`` for the commands compare and
-    report.
+    """Computes CHAIR for a file of predictions, and writes the run to ``*_scapo.json``, which the commands ``compare``
+    and ``report`` accept.
 
     Args:
-        eval_file: VLMEvalKit's predictions, with the image in ``image_path`` or ``index``.
-        truth, protocol, options: See :func:`scapo_eval.chair`.
+        eval_file: Path of VLMEvalKit's prediction file, with the image in the column ``image_path`` or ``index``.
+        truth, protocol, options: Arguments of :func:`scapo_eval.chair`.
 
     Returns:
-        A data frame with one row.
+        A pandas data frame with one row, which contains the metrics.
 
     Raises:
-        InputErrors, InputError: See :func:`scapo_eval.chair`.
+        InputErrors, InputError: Under the same conditions as in :func:`scapo_eval.chair`.
         MissingExtra: If pandas is not installed.
     """
     try:

@@ -509,7 +509,10 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
 
 
 def clear_cache() -> None:
-    """Clears the cache of phrases between cues and mentions, for measurements. No result depends on the cache."""
+    """Clears the cache of phrases between cues and mentions, so that a measurement starts with an empty cache.
+
+    No result depends on the cache.
+    """
     for rule in shipped_rules().rules:
         rule.states.clear()
 

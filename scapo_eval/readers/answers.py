@@ -17,20 +17,24 @@ from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_lay
 def read_answers(
     path: Readable, *, model: str | None = None, on_error: ErrorHandler | None = None, warn: Warn = warn_user
 ) -> Iterator[Answer]:
-    """Yields the answers of a file in any supported layout, in file order. Repeated ids are kept.
+    """Yields the answers of a file in any supported layout, in file order. If several answers have the same id, all of
+    them are yielded.
 
-    The ids of answers are the question ids in the file. In layouts without ids, the id is the line number, from 1,
-    which may differ from the question's id. Compare the question text when you join such answers.
+    The id of an answer is the question id in the file. If the layout has no ids, the line number (from 1) is used as
+    the id, which may differ from the question's id. To join answers without ids to questions, compare the question
+    texts.
 
     Args:
-        path: File, ``-`` for standard input, or records in memory.
-        model: Name of the model whose answers to return, for a file with several models.
-        on_error: Callback for each unreadable record, after which reading continues. If None, the first 20 faults are
-            raised together at the end.
+        path: Path of the file, ``-`` for standard input, or records in memory.
+        model: Name of the model whose answers are returned. A file with answers from several models requires this
+            argument.
+        on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
+            20 faults are raised together at the end.
         warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Raises:
-        InputError: If the layout is unknown or has no answers, or the file contains several models.
+        InputError: If the layout is unknown or contains no answers, or if the file contains several models and
+            ``model`` is None.
         InputErrors: If records are unreadable.
     """
     yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
@@ -60,7 +64,7 @@ def answers_of(
 
 
 def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, str]]:
-    """Yields each answer with the document id from lmms-eval, or an empty string."""
+    """Yields each answer with its document id from lmms-eval, or with an empty string if the record has no such id."""
     layout, path = source.format, source.rows.path
     if layout.answer is None:
         raise wrong_kind(source, "answers")
@@ -72,10 +76,10 @@ def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, 
 
 
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
-    """Replaces question ids by document ids if question ids repeat.
+    """Replaces the question ids by document ids if a question id occurs more than once.
 
     Some data sets number the questions of each category from 1, and lmms-eval v0.5 and later do not write the category.
-    In such files, only the document id distinguishes the questions.
+    If the category is missing, only the document id distinguishes the questions.
     """
     known = list(answers)
     times = Counter((answer.category, answer.id) for answer, _ in known)
@@ -88,7 +92,7 @@ def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
     """Yields the answers and rejects repeated answers to a question.
 
     Raises:
-        InputErrors: If questions are answered several times. The error lists both lines.
+        InputErrors: If a question has several answers. Each error states the lines of both answers.
     """
     faults = FaultList()
     seen: dict[tuple[str | None, ...], int] = {}

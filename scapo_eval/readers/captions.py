@@ -1,8 +1,8 @@
-"""Caption files as blocks of raw lines, so that one process can read while several processes parse and score.
+"""Caption files as blocks of raw lines, which one process reads and several processes parse and score.
 
-The project's own format has one JSON object per line with ``image_id`` and ``caption`` (docs/data.md). Files from other
-tools are recognized and converted by :mod:`scapo_eval.readers.formats` while they are read. :func:`caption_blocks`
-chooses the reader.
+The project's own format has one JSON object per line with ``image_id`` and ``caption`` (docs/data.md).
+:mod:`scapo_eval.readers.formats` recognizes files from other tools and converts them while they are read.
+:func:`caption_blocks` selects the reader for a file.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class Block:
 
     Attributes:
         name: Display name of the file.
-        lines: The lines, the elements of a JSON array written as lines, or their position in an uncompressed file.
-        blank: Number of blank lines before the block that belong to no block.
+        lines: Bytes of the lines (or of the elements of a JSON array, one per line), or the position of the lines in an
+            uncompressed file.
+        blank: Number of blank lines at the beginning of the file for the first block, and 0 for all other blocks.
     """
 
     name: str
@@ -81,8 +82,8 @@ class Block:
         return self.lines.size if isinstance(self.lines, Span) else len(self.lines)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Parses and checks the records. Line numbers are relative to the block, and ``faults`` collects faulty
-        records.
+        """Parses and checks the records. The line numbers in the result are relative to the block. Faulty records are
+        added to ``faults``.
         """
         data = self.lines.read() if isinstance(self.lines, Span) else self.lines
         numbers, lines = split_lines(1 + self.blank, data)
@@ -102,7 +103,7 @@ class RecordBlock:
 
     Attributes:
         name: Name of the source in messages.
-        first: Number of the first record, from 1.
+        first: Number of the block's first record, from 1.
         records: The records.
     """
 
@@ -114,7 +115,7 @@ class RecordBlock:
 
     @property
     def size(self) -> int:
-        """Size in bytes, which is 0 because nothing is read from a file."""
+        """Always 0, because no bytes are read from a file."""
         return 0
 
     def parse(self, faults: FaultList) -> Captions:
@@ -127,16 +128,17 @@ class Captions:
     """The parsed captions of one block.
 
     Attributes:
-        image_ids: Canonical image ids.
-        captions: Caption texts, one per image id.
-        numbers: Line numbers, one per image id.
+        image_ids: Canonical image id of each caption.
+        captions: Text of each caption.
+        numbers: Line number of each caption.
         ids: Explicit ``id`` of each caption, or None.
         objects: Inline ground truth of each caption, or None.
-        models: Model that wrote each caption, or None if not in the record.
-        lines: Number of lines in the block if ``numbers`` are relative to the block. The value is 0 if they are line
+        models: Model that wrote each caption, or None if the record does not name the model.
+        lines: Number of lines in the block if ``numbers`` are relative to the block, or 0 if ``numbers`` are line
             numbers of the file.
-        cut: Number of records that are marked as truncated. The value is None if no record states how the text ended.
-        prompts: Generation settings in the records: prompt texts, and limits such as ``max_tokens=512``.
+        cut: Number of records that are marked as truncated, or None if no record states the reason why generation
+            stopped.
+        prompts: Prompt texts and generation limits (such as ``max_tokens=512``) in the records.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -166,7 +168,7 @@ class Captions:
         self.prompts |= more.prompts
 
     def behind(self, lines: int) -> Captions:
-        """Returns the captions with all line numbers increased by ``lines``."""
+        """Returns a copy in which all line numbers are increased by ``lines``."""
         return replace(self, numbers=[number + lines for number in self.numbers]) if lines else self
 
     def _columns(self) -> tuple[list[Any], ...]:
@@ -181,19 +183,19 @@ class Captions:
         return Captions(numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts)
 
     def place(self, k: int) -> dict[str, Any]:
-        """Returns the place of caption ``k``: ``line``, ``image_id`` and, if available, ``id``."""
+        """Returns the ``line``, the ``image_id`` and, if available, the ``id`` of caption ``k``."""
         place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
         return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """A block of parsed captions, from a file from another tool or from memory.
+    """A block of parsed captions that were read from another tool's file or from memory.
 
     Attributes:
         name: Display name of the file.
         captions: The captions.
-        size: Size in bytes. The value is 0, because the size is unknown.
+        size: Always 0, because the size in bytes is unknown.
     """
 
     name: str
@@ -211,7 +213,7 @@ class ArrowBlock:
 
     Attributes:
         name: Name of the source in messages.
-        first: Number of the first row, from 1.
+        first: Number of the block's first row, from 1.
         batch: pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and any other columns in READ.
     """
 
@@ -223,7 +225,7 @@ class ArrowBlock:
 
     @property
     def size(self) -> int:
-        """Size in memory in bytes."""
+        """Number of bytes that the columns need in memory."""
         return int(self.batch.nbytes)
 
     def parse(self, faults: FaultList) -> Captions:
@@ -259,7 +261,8 @@ def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """Yields the captions of a parquet file in the project's format, or of one row group, in order.
+    """Yields blocks of the captions in a parquet file in the project's format, or in one of its row groups, in file
+    order.
 
     Raises:
         InputError: If the file is damaged or cannot be read.
@@ -281,20 +284,22 @@ def caption_blocks(
 ) -> Iterator[AnyBlock]:
     """Yields the captions of a file in any supported layout, as blocks in file order.
 
-    JSON Lines in the project's format and COCO results are passed on unparsed, and parquet in the project's format is
-    passed on as columns. Any other layout that ``scapo-eval import`` recognizes is converted.
+    Blocks of JSON Lines in the project's format and of COCO results contain unparsed lines. Blocks of parquet files in
+    the project's format contain columns. Files in any other layout that ``scapo-eval import`` recognizes are converted
+    to captions.
 
     Args:
-        path: An input of any kind, or records in memory.
-        rollouts: True if the texts are responses of a policy, which may be yes or no. If false, a file of yes/no
-            answers is rejected.
-        on_error: Callback for each unreadable record in another layout, after which reading continues. If None, the
-            first 20 faults are raised together at the end. Faults in the project's own format are reported by
-            ``parse``.
+        path: Path of a file, folder or pattern, another input, or records in memory.
+        rollouts: True if the texts are responses of a policy, which may consist of yes or no. If ``rollouts`` is False,
+            a file with yes/no answers is rejected.
+        on_error: Callback for each unreadable record in a layout from another tool, after which reading continues. If
+            ``on_error`` is None, the first 20 faults are raised together at the end. For the project's own format, the
+            method ``parse`` of a block reports the faults.
         warn: Callback for damage that does not prevent reading.
 
     Raises:
-        InputError: If the layout is unknown or has no captions, or the file contains yes/no answers or several models.
+        InputError: If the layout is unknown or contains no captions, or if the file contains yes/no answers or captions
+            from several models.
         InputErrors: If records are unreadable.
     """
     if isinstance(path, Records):
@@ -322,7 +327,9 @@ def caption_blocks(
 
 
 def taken_keys(source: Recognized) -> tuple[str, str] | None:
-    """Returns the keys of image ids and captions if they differ from the project's keys, otherwise None."""
+    """Returns the keys of the image id and the caption in a file's records if these keys differ from the project's,
+    otherwise None.
+    """
     name, first = source.format.name, source.rows.first
     if name == "captions-other-keys" or (name == "answers" and set(first) <= {"id", "response", "model", "prompt"}):
         return keys_of_captions(first) if first_word(str(first.get("response", ""))) is None else None
@@ -330,7 +337,7 @@ def taken_keys(source: Recognized) -> tuple[str, str] | None:
 
 
 def is_own_parquet(source: Recognized) -> bool:
-    """Returns True if a file is parquet in the project's caption format, without inline ground truth."""
+    """Returns True if a file is a parquet file in the project's caption format without inline ground truth."""
     own = source.format.name == "captions" and "objects" not in source.rows.first
     return own and source.rows.container == "parquet"
 
@@ -378,7 +385,7 @@ def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: W
 
 
 def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
-    """Yields the lines of a file, the elements of its JSON array, or records in memory, as blocks in order.
+    """Yields blocks with the lines of a file, the elements of its JSON array, or the records in memory, in order.
 
     Raises:
         InputError: If the file cannot be read or contains no record.
@@ -410,7 +417,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
 
 
 class _Record(msgspec.Struct, gc=False):
-    """The fields that are decoded from a line. Other fields are skipped."""
+    """The fields of a JSON line that are decoded. All other fields are ignored."""
 
     image_id: int | str
     caption: str
@@ -436,10 +443,10 @@ def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
-    """Parses a block without faults, in half the time of checking every record.
+    """Parses a block in which every record is valid, in half the time that individual checks would take.
 
     Raises:
-        ValueError, RecursionError: If any record is invalid or unusual.
+        ValueError, RecursionError: If any record is invalid or has a form that only the individual checks support.
     """
     if any(data.count(key) > len(lines) for key in _ONCE):
         raise ValueError("a key may appear twice")
@@ -463,7 +470,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
 
 
 def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
-    """Returns the number of truncated records, or None if no record states how its text ended."""
+    """Returns the number of truncated records, or None if no record states the reason why generation stopped."""
     if not said:
         return None
     metas = map(msgspec.json.decode, said)
@@ -471,12 +478,14 @@ def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
 
 
 def bytes_behind(block: object) -> int:
-    """Returns the number of bytes of the file after a block, or 0 if the block contains its lines."""
+    """Returns the number of bytes that follow a block in its file, or 0 if the block stores its lines as bytes."""
     return block.lines.left if isinstance(block, Block) and isinstance(block.lines, Span) else 0
 
 
 def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
-    """Yields the captions of blocks in order, with line numbers of the file. ``faults`` collects faulty records."""
+    """Yields the parsed captions of each block in order, with line numbers in the file. Faulty records are added to
+    ``faults``.
+    """
     before = 0
     for block in blocks:
         faulty: list[InputError] = []
@@ -488,7 +497,7 @@ def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
 
 
 def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
-    """Checks numbered records. Faulty records are added to ``faults`` and omitted from the result."""
+    """Checks records with their line numbers and returns the valid captions. Faulty records are added to ``faults``."""
     out = Captions()
     canonical: dict[Any, str] = {}
     for number, record in records:
@@ -557,9 +566,9 @@ def _record_reason(record: Any, error: Exception) -> str:
 
 
 class FileChecks:
-    """Checks that require the whole file: duplicate ``id`` values and several models.
+    """Checks that require the whole file, for duplicate ``id`` values and for captions from several models.
 
-    The memory use is 16 bytes per id, regardless of the ids' length.
+    The checks use 16 bytes of memory per id, regardless of the length of the ids.
     """
 
     def __init__(self, name: str) -> None:
@@ -569,7 +578,7 @@ class FileChecks:
         self._models: dict[str, int] = {}
 
     def add(self, captions: Captions, before: int = 0) -> None:
-        """Adds one block that follows ``before`` lines. Blocks must be added in file order."""
+        """Adds the captions of one block, which is preceded by ``before`` lines. Blocks must be added in file order."""
         for identity, number in zip(captions.ids, captions.numbers, strict=True):
             if identity is not None:
                 state = hashlib.blake2b(plain_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
@@ -586,14 +595,14 @@ class FileChecks:
 
     @property
     def models(self) -> Sequence[str]:
-        """All models added so far."""
+        """Names of the models in all captions added so far."""
         return tuple(self._models)
 
     def check(self) -> None:
-        """Raises an error if ids are duplicate or the file contains several models.
+        """Raises an error if ids are duplicated or the file contains captions from several models.
 
         Raises:
-            InputErrors: If ids are duplicate. The error lists the second line of each duplicate.
+            InputErrors: If ids are duplicated. The error lists the line at which each id occurs for the second time.
             InputError: If the file contains several models.
         """
         if len(self._models) > 1:

@@ -1,4 +1,4 @@
-"""Reader for captions in files from other tools. ``readers/captions.py`` reads the project's own format faster."""
+"""Reader for captions in files from other tools. For the project's own format, ``readers/captions.py`` is faster."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ def read_foreign_captions(
     """Yields the captions of a file in any supported layout, including the project's own, in file order.
 
     Args:
-        path: File, or ``-`` for standard input.
-        model: Name of the model whose captions to return, for a file with several models.
-        on_error: Callback for each unreadable record, after which reading continues. If None, the first 20 faults are
-            raised together at the end.
+        path: Path of the file, or ``-`` for standard input.
+        model: Name of the model whose captions are returned. A file with captions from several models requires this
+            argument.
+        on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
+            20 faults are raised together at the end.
         warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Yields:
-        (line, canonical image id, caption). Several captions of one image are separate samples.
+        ``(line, canonical image id, caption)`` for each caption. Several captions of one image are separate samples.
 
     Raises:
-        InputError: If the layout is unknown or has no captions, or the file contains several models.
+        InputError: If the layout is unknown or contains no captions, or if the file contains several models and
+            ``model`` is None.
         InputErrors: If records are unreadable.
     """
     source = open_layout(path, on_error=on_error, warn=warn)
@@ -44,9 +46,10 @@ def captions_of(
     on_error: ErrorHandler | None = None,
     warn: Warn = warn_user,
 ) -> Iterator[ForeignCaption]:
-    """Yields the captions of an open file with model and prompt; see :func:`read_foreign_captions`.
+    """Yields the captions of an open file, each with its model and prompt; see :func:`read_foreign_captions`.
 
-    ``remedy`` is the advice for a file with several models. By default, it is to choose one with ``--model``.
+    ``remedy`` is the advice in the error message for a file with several models. The default advice is to select one
+    model with ``--model``.
     """
     layout, path = source.format, source.rows.path
     if layout.captions is None:

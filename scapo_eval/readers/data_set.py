@@ -1,4 +1,6 @@
-"""Folders and file patterns as one data set, whose files are read in name order like the lines of one file."""
+"""Data sets that consist of all files in a folder or all files that match a pattern. Files are read in the order of
+their names.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ _BLOCK = 1 << 20
 
 
 def is_data_set(path: str) -> bool:
-    """Returns True if a path refers to several files: a pattern that is not a file name, or a folder without another
-    purpose.
+    """Returns True if a path is a pattern that is not the name of an existing file, or a folder that is not recognized
+    as another kind of input.
     """
     if is_remote(path) or "\0" in path:
         return False
@@ -38,7 +40,7 @@ def is_data_set(path: str) -> bool:
 
 
 def files_at(path: str) -> list[str]:
-    """Returns a path and, if it is a folder or pattern, the files that it refers to, sorted."""
+    """Returns a path, followed by the sorted files that it refers to if it is a folder or a pattern."""
     several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
     return [path, *(_members(path) if several else ())]
 
@@ -55,17 +57,19 @@ def _unpacked_name(name: str) -> str:
 
 
 def input_at(path: Input) -> Source:
-    """Returns the input at a path: a file, or all files of a folder or pattern. Sources are returned unchanged."""
+    """Returns the input at a path, which is a file or all files of a folder or pattern. A ``Source`` is returned
+    unchanged.
+    """
     if isinstance(path, Source):
         return path
     return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
 
 
 class DataSet(Source):
-    """JSON Lines, JSON arrays and parquet files of one kind, combined into one JSON Lines input.
+    """Several files of one kind (JSON Lines, JSON arrays or parquet), combined into one JSON Lines input.
 
-    Lines are numbered across all files. :func:`naming_files` translates the line number of a fault to a file and its
-    line.
+    Lines are numbered across all files. :func:`naming_files` translates the line number of a fault to the name of the
+    file and the line number in this file.
 
     Args:
         path: Folder, or a pattern (``parts/*.parquet``; ``**`` matches nested folders).
@@ -87,7 +91,9 @@ class DataSet(Source):
 
     @property
     def system(self) -> str:
-        """The name of the system: the last folder in the path, or the pattern itself if it contains no folder."""
+        """Name of the system, which is the last folder in the path, or the whole pattern if the pattern contains no
+        folder.
+        """
         folder = self.path
         while has_magic(folder):
             folder = os.path.dirname(folder)
@@ -100,7 +106,7 @@ class DataSet(Source):
 
     @property
     def packed(self) -> bool:
-        """Always False. The files may be compressed individually."""
+        """Always False, because each file may be compressed individually."""
         return False
 
     @property
@@ -129,7 +135,9 @@ class DataSet(Source):
         yield io.BufferedReader(_Chunks(self._chunks()))
 
     def place(self, line: int) -> tuple[str, int]:
-        """Returns the file and the line (or array element, or parquet row) of a line that has been read."""
+        """Returns the name of the file, and the number of the line, array element or parquet row in this file, for a
+        line that has been read.
+        """
         begins = [0, *accumulate(self._lines)]
         k = min(bisect_right(begins, line - 1), len(self._files)) - 1
         return self._files[k], line - begins[k]
@@ -171,7 +179,9 @@ class DataSet(Source):
 
 
 def _as_lines(source: Source) -> Iterator[bytes]:
-    """Yields the records of a file as whole lines. Lines of JSON Lines files are unchanged, including blank lines."""
+    """Yields the records of a file as whole lines. Lines of JSON Lines files, including blank lines, are yielded
+    unchanged.
+    """
     if source.head.lstrip()[:1] in (b"{", b""):
         for _, data in iter_line_blocks(source, _BLOCK):
             yield data if data.endswith(b"\n") else data + b"\n"
@@ -182,7 +192,7 @@ def _as_lines(source: Source) -> Iterator[bytes]:
 
 
 def _is_text(value: Any) -> bool:
-    """Returns True if a table cell can be written as JSON. Missing values and images cannot."""
+    """Returns True if a table cell can be written as JSON. Missing values and images cannot be written as JSON."""
     if isinstance(value, dict):
         return all(map(_is_text, value.values()))
     return isinstance(value, (str, int, list, float)) and value == value
@@ -200,7 +210,7 @@ class _Chunks(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer and returns the number of bytes."""
+        """Fills the buffer with bytes of the stream and returns the number of bytes written."""
         if not self._left:
             self._left = memoryview(next(self._chunks, b""))
         size = min(len(buffer), len(self._left))
@@ -211,10 +221,10 @@ class _Chunks(io.RawIOBase):
 
 @contextmanager
 def naming_files(sources: Collection[object]) -> Iterator[None]:
-    """Translates the places of faults in data sets to files and their lines.
+    """Translates the line numbers of faults in data sets to file names and line numbers in these files.
 
     Args:
-        sources: The inputs. More inputs may be added inside the block.
+        sources: Inputs that are read inside the ``with`` block. More inputs may be added while the ``with`` block runs.
     """
     try:
         yield

@@ -1,8 +1,9 @@
-"""The layouts of files from other tools: their recognition, and the location of id, image, question and answer.
+"""Recognition of file layouts from other tools, and extraction of the id, image, question and answer from their
+records.
 
-The layouts, with their sources, are: lmms-eval v0.1 to v0.7 (``loggers/evaluation_tracker.py``), VLMEvalKit
-(``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and POPE (their READMEs), COCO's result format, verl
-0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
+The supported layouts and the sources of their definitions are lmms-eval v0.1 to v0.7
+(``loggers/evaluation_tracker.py``), VLMEvalKit (``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and
+POPE (their READMEs), COCO's result format, verl 0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class ForeignCaption:
     """One caption from a file in any layout.
 
     Attributes:
-        line: Line, array element or row in the file, from 1.
+        line: Number of the line, array element or row in the file, from 1.
         image_id: Canonical image id.
-        caption: Text of the model.
-        model: Model that wrote the caption. The value is None if not in the file.
-        prompt: Prompt of the caption. The value is None if not in the file.
-        id: Explicit id of the caption. The value is None if not in the file.
-        objects: Inline ground truth. The value is None if not in the file.
+        caption: Text of the caption.
+        model: Model that wrote the caption, or None if the file does not name the model.
+        prompt: Prompt of the caption, or None if the file does not contain the prompt.
+        id: Explicit id of the caption, or None if the file contains no caption ids.
+        objects: Objects in the image according to the record, or None if the record contains no ground truth.
     """
 
     line: int
@@ -72,13 +73,13 @@ class Format:
     """A file layout.
 
     Attributes:
-        name: Short, stable name.
-        title: Name of the layout in messages.
-        matches: Function that recognizes the layout by the container and the keys of the first record.
-        answer: Function that converts a record to an answer. The value is None if the layout has no answers.
-        captions: Function that converts a record to captions. The value is None if the layout has no captions.
-        kind: Kind of files with this layout. If the layout may contain captions or answers, this kind applies to files
-            of answers.
+        name: Short name of the layout, which does not change between versions.
+        title: Name of the layout as shown in messages.
+        matches: Function that recognizes the layout by the file type and the keys of the first record.
+        answer: Function that converts a record to an answer. The function is None if the layout has no answers.
+        captions: Function that converts a record to captions. The function is None if the layout has no captions.
+        kind: Kind of files with this layout. For a layout that may contain either captions or answers, the value is the
+            kind of files with answers.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Recognized:
 
 
 def recognize(path: Readable) -> Format:
-    """Returns the layout of a file, recognized by its content.
+    """Recognizes the layout of a file by its content and returns the layout.
 
     Raises:
         InputError: If the layout is unknown. The message lists the keys found and the supported layouts.
@@ -107,11 +108,12 @@ def recognize(path: Readable) -> Format:
 
 
 def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Recognized:
-    """Opens and recognizes a file in one pass, so that standard input is supported too.
+    """Opens a file and recognizes its layout in one pass, which also supports standard input.
 
     Args:
-        path: File, ``-`` for standard input, or records in memory.
-        on_error: Callback for each unreadable record. If None, the faults are raised together.
+        path: Path of the file, ``-`` for standard input, or records in memory.
+        on_error: Callback for each unreadable record. If ``on_error`` is None, the faults are raised together at the
+            end.
         warn: Callback for damage that does not prevent reading.
 
     Raises:
@@ -129,16 +131,17 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
 
 
 def layout_of(rows: Rows) -> Format | None:
-    """Returns the first layout that matches the first record, or None."""
+    """Returns the first layout in :data:`FORMATS` that matches the first record, or None if none matches."""
     keys = set(rows.first)
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """Returns the content of a file whose layout may contain captions or answers, determined by the first record.
+    """Returns the kind of content in a file whose layout may contain captions or answers, determined by the first
+    record.
 
-    The content is answers if the record has a label, means yes or no, or names no image. Otherwise, the content is
-    captions.
+    The file contains answers if the first record has a label, has a response that means yes or no, or names no image.
+    Otherwise, the file contains captions.
     """
     layout = source.format
     if layout.answer is None or layout.captions is None:
@@ -163,7 +166,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def _unpacked(rows: Rows) -> Rows:
-    """Returns the samples in the log of a complete run (lmms-eval v0.1, v0.2)."""
+    """Returns the samples in the log file of a complete run, as written by lmms-eval v0.1 and v0.2."""
     logs = rows.first["logs"]
     samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
     if not samples or len(samples) < len(logs):
@@ -204,7 +207,7 @@ def _own_answer(row: Record, line: int) -> Answer:
 
 
 def _agrees(row: Record) -> bool | None:
-    """Converts HallusionBench's ``same`` ("1" or "0") to a Boolean."""
+    """Converts the value of HallusionBench's field ``same`` ("1" or "0") to a Boolean, and any other value to None."""
     return {"1": True, "0": False}.get(str(row.get("same")))
 
 
@@ -227,7 +230,9 @@ def _own_captions(key: str) -> CaptionsOf:
 
 
 def _objects(row: Record) -> list[str] | None:
-    """Returns the inline ground truth of a record. A table cell contains it as a JSON list, or is empty."""
+    """Returns the objects in a record's image, or None if the record contains no ground truth. In a table, the cell
+    contains the objects as a JSON list, or is empty.
+    """
     value = row.get("objects")
     if isinstance(value, str):
         try:
@@ -257,7 +262,9 @@ _TEXT_KEYS = (
 
 
 def keys_of_captions(record: Record) -> tuple[str, str] | None:
-    """Returns the keys of the image id and the caption in a record, or None unless there is exactly one of each."""
+    """Returns the keys of the image id and the caption in a record. The result is None if the record contains no text
+    or no image under the known keys, several texts, or different images.
+    """
     texts = [key for key in _TEXT_KEYS if isinstance(record.get(key), str)]
     images = [key for key in _IMAGE_KEYS if record.get(key) is not None and image_of(record[key]) is not None]
     images = images or [key for key in _ID_KEYS if key in record]
@@ -266,7 +273,7 @@ def keys_of_captions(record: Record) -> tuple[str, str] | None:
 
 
 def captions_under(image_key: str, caption_key: str) -> CaptionsOf:
-    """Returns a function that reads captions from records with custom keys for image id and caption."""
+    """Returns a function that reads captions from records with custom keys for the image id and the caption."""
 
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
         image = image_of(required(row, image_key))
@@ -333,7 +340,9 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _pope_answer(row: Record, line: int) -> Answer:
-    """Reads a POPE answer. Answers have no id, so the line number, from 1, identifies the question."""
+    """Reads one answer in POPE's format. POPE's answers have no id. The line number, from 1, therefore identifies the
+    question.
+    """
     return Answer(
         id=str(line),
         response=text_in(row, "answer"),
@@ -347,7 +356,9 @@ def _pope_answer(row: Record, line: int) -> Answer:
 
 
 def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
-    """Returns the benchmark's document (written until v0.4) and the per-metric records, which often repeat its ids."""
+    """Returns the benchmark's document, which lmms-eval stored in each sample until v0.4, and the records of the
+    metrics. All of these often contain the same ids.
+    """
     doc = row.get("doc")
     parts: list[Record] = [
         value for key, value in row.items() if isinstance(value, dict) and key not in ("doc", "arguments")
@@ -356,7 +367,9 @@ def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
 
 
 def _lmms_responses(row: Record) -> list[str]:
-    """Returns the responses of a sample: ``"No"`` (v0.7), ``["No"]`` (up to v0.6) or ``[["No"]]`` (unfiltered)."""
+    """Returns the responses of a sample, which lmms-eval writes as ``"No"`` (v0.7), ``["No"]`` (up to v0.6) or
+    ``[["No"]]`` (unfiltered).
+    """
     listed: list[str] = []
     stack = [row.get("filtered_resps", row.get("resps"))]
     while stack:
@@ -404,7 +417,7 @@ def _lmms_answer(row: Record, line: int) -> Answer:
 
 
 def lmms_doc_id(row: Record) -> str:
-    """Returns the document number with a prefix that distinguishes it from question ids."""
+    """Returns the number of a sample's document with a prefix that distinguishes document numbers from question ids."""
     return f"doc/{id_in(row, 'doc_id')}"
 
 
@@ -422,7 +435,9 @@ _CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
 
 
 def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
-    """Returns the ground truth that ``coco_cap_chair`` logs: the document's ``gt_object`` or a metric's ``answer``."""
+    """Returns the ground truth that lmms-eval's task ``coco_cap_chair`` logs in the document's ``gt_object`` or in a
+    metric's ``answer``.
+    """
     parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
     answer = doc.get("gt_object", parts[0].get("answer") if parts else None)
     listed = isinstance(answer, list) and all(isinstance(label, str) for label in answer)
@@ -435,7 +450,7 @@ HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set
 
 
 def hallusionbench_id(row: Record) -> str:
-    """Joins HallusionBench's id fields to one id, such as ``VD/illusion/1/0/0/0``, as in VLMEvalKit's index."""
+    """Joins HallusionBench's id fields to one id in the form of VLMEvalKit's index, such as ``VD/illusion/1/0/0/0``."""
     keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
     return "/".join(id_in(row, key) for key in keys)
 
@@ -462,7 +477,7 @@ def _hallusionbench_answer(row: Record, line: int) -> Answer:
 
 
 def _cell(value: object) -> str:
-    """Returns a table cell as text. An empty cell is an empty answer."""
+    """Returns the text in a table cell, or an empty string for an empty cell."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -495,7 +510,9 @@ def _vlmevalkit_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _rollout_answer(prompt: str, response: str, label: str) -> AnswerOf:
-    """Returns a function that reads answers from rollouts, which have no id. The line number replaces the id."""
+    """Returns a function that reads answers from rollouts. The line number is used as the id, because rollouts have
+    none.
+    """
 
     def answer(row: Record, line: int) -> Answer:
         return Answer(
@@ -519,7 +536,7 @@ def _rollout_captions(prompt: str, response: str) -> CaptionsOf:
 
 
 def _rollout_text(row: Record, key: str) -> str:
-    """Returns a response text. The messages of a conversational rollout are concatenated."""
+    """Returns the response text in a rollout. If the response is a list of messages, their texts are concatenated."""
     value = required(row, key)
     if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
         return "".join(message_text(turn.get("content")) for turn in value)
@@ -713,11 +730,11 @@ FORMATS: tuple[Format, ...] = (
 
 
 def wrong_kind(source: Recognized, wanted: str) -> InputError:
-    """Returns the error for a recognized file with another kind of content than required.
+    """Returns the error for a recognized file whose content is not of the required kind.
 
     Args:
         source: The recognized file.
-        wanted: Required content, ``answers`` or ``captions``.
+        wanted: Required kind of content, ``answers`` or ``captions``.
     """
     path, layout = source.rows.path, source.format
     advice = KINDS["captions"].advice(path) if layout.answer is None and layout.captions else layout.kind.advice(path)
@@ -729,9 +746,9 @@ class KnownFile:
     """The kind of a file or folder.
 
     Attributes:
-        kind: Kind of the content.
-        title: Name in messages.
-        layout: Layout and rows if the layout is one of :data:`FORMATS`, otherwise None.
+        kind: Kind of the content, with the commands that accept it.
+        title: Name of the kind or layout as shown in messages.
+        layout: Recognized layout with the rows of the file if the layout is one of :data:`FORMATS`, otherwise None.
     """
 
     kind: Kind
@@ -740,10 +757,10 @@ class KnownFile:
 
 
 def recognize_file(path: Readable) -> KnownFile | None:
-    """Returns the kind of a file or folder, recognized by its content, or None if it is unknown.
+    """Recognizes a file or folder by its content and returns its kind, or None if the kind is unknown.
 
     Args:
-        path: A file or folder, an input that is read afterwards, or records in memory.
+        path: Path of a file or folder, an input that the caller reads afterwards, or records in memory.
 
     Raises:
         InputError: If the file is not found or cannot be read.
@@ -810,7 +827,7 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
 
 
 def _is_truth(first: Record) -> bool:
-    """Returns True if a record or a whole document is a ground truth."""
+    """Returns True if a record (or a JSON file that consists of one object) has the form of a ground truth."""
     if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations

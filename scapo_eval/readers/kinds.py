@@ -1,6 +1,6 @@
-"""The kinds of files and the command for each kind.
+"""The kinds of files that the package recognizes, and the command for each kind.
 
-Readers that receive another kind of file than expected use this table for their message.
+A reader that receives a file of an unexpected kind uses this table to suggest the appropriate command.
 :func:`scapo_eval.readers.formats.recognize_file` determines the kind of a file.
 """
 
@@ -18,10 +18,12 @@ class Kind:
 
     Attributes:
         name: Content of the file as a plural noun, such as ``captions``.
-        verbs: Commands that accept such files, besides the benchmarks that accept their records (``Benchmark.takes``).
-        purpose: Purpose of the command. The value is empty if there is none.
-        command: Command for a file named ``FILE``. The user replaces ``TRUTH`` and other capitalized words.
-        alone: True if the command needs no other input, so that ``scapo-eval FILE`` runs it.
+        verbs: Commands that accept files of this kind, except benchmarks, which list the accepted kinds in
+            ``Benchmark.takes``.
+        purpose: Purpose of the command, such as ``to score them``, or an empty string if there is no advice.
+        command: Command for a file of this kind, in which ``FILE`` is replaced by its path. The user replaces ``TRUTH``
+            and other capitalized words.
+        alone: True if the command needs no other input, so that ``scapo-eval FILE`` can run it.
     """
 
     name: str
@@ -32,11 +34,12 @@ class Kind:
 
     @property
     def verb(self) -> str:
-        """The verb of the command. The value is empty if there is no command."""
+        """Name of the subcommand of ``scapo-eval`` in :attr:`command`, or an empty string if there is no command."""
         return self.command.split()[1] if self.command else ""
 
     def advice(self, path: object) -> str:
-        """Returns the end of a message, such as ``; to show it: scapo-eval show results.json``, or an empty string.
+        """Returns the advice that ends an error message, such as ``; to show it: scapo-eval show results.json``, or an
+        empty string.
 
         Args:
             path: Path of the file.
@@ -103,7 +106,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of_folder(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns the kind of a folder if the files in the folder identify the kind, otherwise None."""
+    """Returns the kind of a folder, recognized by the names of its files, or None if the kind is unknown."""
     known = {"a training run": ("metrics.jsonl",), "an annotation run": ("run.json", "images.jsonl")}
     for name, files in known.items():
         if all(os.path.isfile(os.path.join(path, file)) for file in files):

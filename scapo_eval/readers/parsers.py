@@ -1,7 +1,8 @@
 """Parsers that extract ``yes`` or ``no`` from a model's answer by the rules of different tools.
 
 The rules differ considerably: on 254 real free-form answers, lmms-eval's rule scores 0 %, VLMEvalKit's rule 49.6 % and
-POPE's own rule 56.3 %. Therefore, each rule has a name, which is part of every signature.
+POPE's own rule 56.3 %. Therefore, each rule has a name, which is part of the signature of every score that depends on a
+rule.
 """
 
 from __future__ import annotations
@@ -28,16 +29,20 @@ _WORD = re.compile(r"[^\W_]+")  # without `_`, which is markdown's emphasis
 
 
 def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Decides by the first word, ignoring preceding Markdown, quotes and punctuation.
+    """Returns the answer that the first word of a response expresses, or None. Markdown, quotes and punctuation before
+    the word are ignored.
 
-    ``**No**, yes would be wrong`` means no. ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` mean neither.
+    ``**No**, yes would be wrong`` means no. ``There is a dog.``, ``Nope``, ``Maybe`` and ``""`` mean neither yes nor
+    no.
     """
     match = _WORD.search(_composed(response))
     return words.get(match.group().casefold()) if match else None
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Decides by the first occurrence of a word for yes or no, anywhere in the response."""
+    """Returns the answer that the first word for yes or no in a response expresses, or None if the response contains no
+    such word.
+    """
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
 
@@ -47,11 +52,11 @@ def _composed(text: str) -> str:
 
 
 def pope(response: str) -> YesNo:
-    r"""Applies POPE's own rule (``evaluate.py``): an answer is no if it contains the word ``No``, ``not`` or ``no``,
-    else yes.
+    r"""Applies POPE's own rule (``evaluate.py``), by which an answer is no if it contains the word ``No``, ``not`` or
+    ``no``, and yes otherwise.
 
-    Only the text before the first period counts, commas are removed, and words are separated by single spaces.
-    Therefore, an empty answer, ``NO`` and ``No\n`` count as yes.
+    The rule considers only the text before the first period, removes commas, and splits the text into words at single
+    spaces. Therefore, an empty answer, ``NO`` and ``No\n`` count as yes.
     """
     words = response.split(".", 1)[0].replace(",", "").split(" ")
     return "no" if {"No", "not", "no"}.intersection(words) else "yes"
@@ -64,11 +69,11 @@ _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the co
 
 
 def vlmevalkit(response: str) -> YesNo | None:
-    """Applies VLMEvalKit's rule: exactly one of the words yes and no must occur.
+    """Applies VLMEvalKit's rule, by which a response is valid only if exactly one of the words yes and no occurs.
 
-    A punctuation mark that is next to a space anywhere in the text is deleted, and every other mark becomes a space. If
-    the text contains digits around a comma, all marks are deleted. Colons, asterisks and apostrophes are kept, so
-    ``Yes:`` and ``**Yes**`` mean neither.
+    If a punctuation mark is next to a space anywhere in the text, all its occurrences are deleted. All other
+    punctuation marks are replaced by spaces. If the text contains a comma between digits, all punctuation marks are
+    deleted. Colons, asterisks and apostrophes are kept. Therefore, ``Yes:`` and ``**Yes**`` mean neither yes nor no.
     """
     text = plain = response.lower()
     number = _DIGITS_WITH_COMMA.search(text) is not None
@@ -82,12 +87,12 @@ def vlmevalkit(response: str) -> YesNo | None:
 
 
 def lmms(response: str) -> YesNo | None:
-    """Applies lmms-eval's rule for POPE: the entire answer must be ``yes`` or ``no``, in any case."""
+    """Applies lmms-eval's rule for POPE, by which the entire answer must be ``yes`` or ``no``, regardless of case."""
     return _exactly(response.lower().strip(), "yes", "no")
 
 
 def amber(response: str) -> YesNo | None:
-    """Applies AMBER's own rule: the entire answer must be exactly ``Yes`` or ``No``."""
+    """Applies AMBER's own rule, by which the entire answer must be exactly ``Yes`` or ``No``."""
     return _exactly(response, "Yes", "No")
 
 
@@ -115,8 +120,8 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
     Only ``default`` and ``contains`` accept additional words.
 
     Raises:
-        InputError: If the name is unknown, the parser does not accept additional words, a "word" consists of several
-            words, or a word would mean both yes and no.
+        InputError: If the name is unknown, the parser does not accept additional words, an additional word contains a
+            space, or a word would mean both yes and no.
     """
     extra: dict[str, YesNo] = {}
     means: tuple[tuple[Iterable[str], YesNo], ...] = ((yes, "yes"), (no, "no"))
@@ -137,13 +142,10 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
-    """Returns the parser's name with its additional words, for signatures: ``default+oui=yes``."""
+    """Returns the name of a parser with its additional words, as written in signatures, such as ``default+oui=yes``."""
     return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 
 def parse_label(value: str) -> YesNo | None:
-    """Returns the correct answer in any usual spelling (``yes``, ``No``) as ``yes`` or ``no``.
-
-    The result is None for other values.
-    """
+    """Converts a label in any usual spelling (``yes``, ``No``) to ``yes`` or ``no``, and any other value to None."""
     return _exactly(value.strip().casefold(), "yes", "no")

@@ -1,8 +1,8 @@
-"""Reports, plots and tables of scores.
+"""Reports, figures and tables that present scores.
 
-``gather`` reads the inputs, ``data`` contains the data to show, ``html`` makes a self-contained page, ``plots`` draws
-figures for papers, and ``tables`` builds the tables of the paper. jinja2 and matplotlib (extra ``report``) are imported
-when they are used.
+The module ``gather`` reads the inputs, ``data`` defines the data to display, ``html`` creates a self-contained page,
+``plots`` draws figures for papers, and ``tables`` builds the tables of the paper. jinja2 and matplotlib (extra
+``report``) are imported only when they are needed.
 """
 
 from __future__ import annotations

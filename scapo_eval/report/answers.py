@@ -1,7 +1,8 @@
-"""Answers to questions with their ground truth: ratings by a judge, and yes/no answers with labels.
+"""Answers to questions, for display in the report. The answers have either ratings from a judge, or labels that state
+the correct yes/no answers.
 
-Yes/no answers may be given with a description of the image in the prompt. The page shows the original and the
-description-augmented answers of a model next to each other, question by question.
+Yes/no answers may have been given with a description of the image in the prompt. The page displays a model's original
+answers and its answers with a description in the prompt side by side, question by question.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ANSWERS = "answers"
 
 @dataclass(frozen=True, slots=True)
 class AnswerEvidence:
-    """Answers of one system to the questions of a benchmark.
+    """Answers of one system to the questions of a benchmark, with their scores.
 
     Attributes:
         benchmark: Name of the benchmark.
@@ -40,11 +41,11 @@ class AnswerEvidence:
 
 
 def answers_in(path: Input, known: KnownFile) -> str | None:
-    """Returns the name of the benchmark whose answers a file contains, or None for a file of another kind.
+    """Returns the name of the benchmark that the answers in a file belong to, or None for a file of another kind.
 
     Args:
-        path: File to inspect.
-        known: Result of the recognition of the file.
+        path: Path of the file to inspect.
+        known: Recognized kind of the file.
     """
     for record in benchmarks():
         if record.view is not None and known.kind.name != ANSWERS and known.kind.name in record.takes:
@@ -64,13 +65,13 @@ def answers_in(path: Input, known: KnownFile) -> str | None:
 def read_answer_evidence(
     name: str, files: Mapping[str, Input], resampling: Resampling, warn: Warn
 ) -> list[tuple[Run, AnswerEvidence]]:
-    """Scores the answers of several systems to one benchmark, and keeps them.
+    """Scores the answers of several systems to one benchmark, and returns the answers together with the scores.
 
     Args:
-        name: Name of the benchmark, from :func:`answers_in`.
+        name: Name of the benchmark, as returned by :func:`answers_in`.
         files: System name -> file.
         resampling: Settings of the intervals.
-        warn: Callback for damage that does not prevent reading.
+        warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
         InputError, InputErrors: If a file cannot be read.
@@ -85,9 +86,10 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """Returns the answers of every benchmark in the page's format, as questions and each system's answers to them.
+    """Returns the answers to every benchmark in the page's format: the questions, and the answers of each system to
+    them.
 
-    A missing answer is None.
+    A missing answer is represented by None.
     """
     made = []
     for name in dict.fromkeys(system.benchmark for system in evidence):

@@ -1,4 +1,4 @@
-"""Bounding boxes of COCO instances for the pictures of a page, if the ground truth contains them."""
+"""Bounding boxes of COCO instances to draw on the pictures of a page, if the ground truth contains boxes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class _Instances(msgspec.Struct):
 
 
 def boxes_of(report: Report, images: Iterable[str]) -> dict[str, list[Box]]:
-    """Returns the boxes of each image if the ground truth of the captions is a file of COCO instances, otherwise
-    nothing.
+    """Returns the boxes of each image if the captions' ground truth is a file of COCO instances, otherwise an empty
+    mapping.
 
     Args:
-        report: Report to show.
+        report: Report to display.
         images: Image ids.
     """
     if not report.captions:

@@ -1,8 +1,9 @@
-"""Bundling of the page's modules into one script and of its style sheets into one sheet, in the order of dependencies.
+"""Bundling of the page's script modules into one script and of its style sheets into one style sheet, in the order of
+their dependencies.
 
-The script modules in the folder ``page`` are standard ES modules, so that editors, formatters and linters can read
-them. The bundle is their concatenation in one function scope. Modules must therefore not declare the same top-level
-name, and imports must not rename.
+The scripts in the folder ``page`` are standard ES modules, so editors, formatters and linters can process them. The
+bundle is the concatenation of all modules in one function scope. No two modules may therefore declare the same
+top-level name, and imports must not rename anything.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class) )", re.
 
 
 def texts(suffix: str) -> dict[str, str]:
-    """Returns name -> text for each part of the page with a suffix, sorted by name."""
+    """Returns a mapping from name to text for all parts of the page whose file name has the given suffix, sorted by
+    name.
+    """
     parts = sorted((path.name, path) for path in PAGE.iterdir() if path.name.endswith(suffix))
     return {name.removesuffix(suffix): path.read_text("utf-8") for name, path in parts}
 
 
 @cache
 def script() -> str:
-    """Returns all script modules, each after the modules that it imports."""
+    """Returns the text of all script modules. Each module follows the modules that it imports."""
     modules = texts(".js")
     needed = {name: [module for _, module in IMPORT.findall(text)] for name, text in modules.items()}
     bare = [EXPORT.sub("", IMPORT.sub("", modules[name])) for name in TopologicalSorter(needed).static_order()]
@@ -36,18 +39,20 @@ def script() -> str:
 
 @cache
 def style() -> str:
-    """Returns all style sheets, with ``base`` first, so that the sheets of single pages can override it."""
+    """Returns the text of all style sheets. ``base`` comes first, so that the sheets of single pages can override
+    it.
+    """
     sheets = texts(".css")
     return "\n".join([sheets.pop("base"), *sheets.values()])
 
 
 @cache
 def vendored(name: str) -> str:
-    """Returns a file from a third party; see NOTICE."""
+    """Returns the text of a file from a third party, which the file NOTICE lists."""
     return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")
 
 
 @cache
 def watching() -> str:
-    """Returns the script for a served page that follows its inputs."""
+    """Returns the script for a served page that is rebuilt when an input file changes."""
     return PAGE.joinpath("live").joinpath("watch.js").read_text("utf-8")

@@ -1,4 +1,6 @@
-"""Tests of the changes between two systems' captions by image: labels, lengths, and an example image."""
+"""Tests of the changes between two systems' captions, based on counts per image: changed labels, changed lengths, and
+an example image.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,16 @@ _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """Change of a label's hallucination rate compared with the baseline.
+    """Change of a label's hallucination rate between the baseline and a system.
 
     Attributes:
         label: Name of the label.
         difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
-        low, high: 95 % interval by the method of the metrics, or None without resamples, and for smaller changes.
-        p_holm: Corrected p-value of an exact sign test over the images with different results. The correction is over
-            all labels that changed (:func:`~scapo_eval.results.families.tarone_holm`, without labels that are too rare
-            to be significant).
+        low, high: Bounds of the 95 % interval, computed by the same method as for metrics. The bounds are None without
+            resamples, and for labels with smaller changes.
+        p_holm: Corrected p-value of an exact sign test over the images in which the two systems differ. The p-value is
+            corrected for all labels that changed, except those that are too rare to be significant
+            (:func:`~scapo_eval.results.families.tarone_holm`).
     """
 
     label: str
@@ -44,21 +47,21 @@ class LabelChange:
 
     @property
     def tone(self) -> Tone:
-        """Result of the test. Fewer hallucinations are better."""
+        """Result of the test: ``better``, ``worse`` or ``untested``. A decrease in hallucinations counts as better."""
         return "untested" if self.p_holm >= 0.05 else "better" if self.difference < 0 else "worse"
 
 
 def label_changes(
     system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling, top: int = 5
 ) -> list[LabelChange]:
-    """Returns the labels with a changed hallucination rate, largest change first.
+    """Returns the labels whose hallucination rate changed, with the largest change first.
 
-    Below MIN_SHARED_IMAGES shared images, the list is empty.
+    The list is empty if there are fewer than MIN_SHARED_IMAGES shared images.
 
     Args:
-        system, baseline: Captions that were matched with the same vocabulary.
+        system, baseline: Captions of two systems, matched with the same vocabulary.
         resampling: Settings of the intervals.
-        top: Number of labels with an interval.
+        top: Number of labels for which an interval is computed.
     """
     labels = system.truth.vocabulary.labels
     ours, theirs = system.hallucinated, baseline.hallucinated
@@ -102,7 +105,7 @@ def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: 
 
 
 def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
-    """Returns the difference in words per caption, with its interval and test."""
+    """Returns the difference between two systems in words per caption, with its interval and test."""
     (difference,) = paired_differences(
         system.lengths,
         baseline.lengths,
@@ -115,10 +118,10 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
 
 
 def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[str, float | None]:
-    """Returns the relative change in ``words`` and ``objects`` per caption compared with the baseline, on the shared
+    """Returns the relative changes in ``words`` and ``objects`` per caption compared with the baseline, on the shared
     images.
 
-    The value is None if there are no shared images, or the baseline's value is 0.
+    A change is None if there are no shared images, or if the baseline's value is 0.
     """
     shared = sorted(set(system.lengths.image_ids) & set(baseline.lengths.image_ids))
     if not shared:
@@ -133,17 +136,17 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns an example image for a tested change, as the positions of its captions: ``(system's, baseline's)``.
+    """Returns an example image for a tested change, as the positions of the captions of the system and of the baseline.
 
-    Among the images that show the change, the function selects the image with the largest difference in hallucinated
-    (or covered) labels that is not worse in the other respect. Short captions have priority over long ones. The example
-    illustrates the change, but is not evidence for it.
+    Among the images that show the change, the function selects the one with the largest difference in hallucinated
+    labels (or covered labels) that is not worse in the other kind. Short captions are preferred to long captions. The
+    example illustrates the change but is not evidence of it.
 
     Args:
         system, baseline: Captions of the two systems.
         better: True if the system is better, False if the baseline is better.
         label: Label that exactly one of the two captions must hallucinate, or None for any label.
-        covered: True if the change is in covered labels, False if it is in hallucinated labels.
+        covered: True if the change concerns covered labels, False if it concerns hallucinated labels.
     """
     good, bad = (system, baseline) if better else (baseline, system)
     first_good, first_bad = _first_captions(good), _first_captions(bad)

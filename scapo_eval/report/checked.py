@@ -1,4 +1,6 @@
-"""Captions whose claims were compared with scenes, with texts, verdicts and the evidence in the scenes."""
+"""Captions whose claims were compared with scenes, including the texts, the verdicts, and the evidence in the
+scenes.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class CheckedCaption:
-    """Caption with its claims.
+    """Caption with its claims and their verdicts.
 
     Attributes:
         image: Id of the image.
-        line: Line number in the file.
+        line: Line number of the caption in its file.
         text: Text of the caption.
         claims: Claims of the caption, in order.
         states: State of each claim: 1 (true), 0 (false) or -1 (unknown).
-        evidence: Evidence for each claim in a source.
+        evidence: For each claim, the evidence that a ground truth contains for it.
     """
 
     image: str
@@ -46,7 +48,7 @@ class CheckedCaption:
 
 @dataclass(frozen=True)
 class CheckedSystem:
-    """Captions of one system.
+    """Captions of one system whose claims were compared with scenes.
 
     Attributes:
         name: Name of the system.
@@ -68,8 +70,8 @@ def check_claims(
     resampling: Resampling,
     on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Run, CheckedSystem]:
-    """Scores the claims of a caption file like :func:`scapo_eval.benchmarks.claimscore.score_claims`, and keeps the
-    claims.
+    """Scores the claims in a caption file like :func:`scapo_eval.benchmarks.claimscore.score_claims`, and returns the
+    claims together with the scores.
     """
     kept: list[CheckedCaption] = []
 
@@ -86,9 +88,9 @@ def check_claims(
 
 
 def columns_of(systems: Sequence[CheckedSystem]) -> dict[str, Any]:
-    """Returns the captions in the page's format, for the SHOWN images with the most false claims.
+    """Returns the captions in the page's format, for the images with the most false claims (at most SHOWN images).
 
-    Offsets are in UTF-16 units, as in browsers.
+    Offsets are in UTF-16 units, which browsers use.
     """
     wrong: dict[str, int] = {}
     for system in systems:
@@ -129,7 +131,7 @@ def _columns(caption: CheckedCaption) -> dict[str, Any]:
 
 
 def said_by(claim: Claim) -> str:
-    """Returns the wording of a claim: ``2 dog``, ``couch: red``, ``dog on couch``, ``sign: “STOP”``."""
+    """Returns a short text for a claim: ``2 dog``, ``couch: red``, ``dog on couch``, ``sign: “STOP”``."""
     if claim.kind == "count":
         return f"{claim.value} {claim.label}"
     if claim.kind == "attribute":
@@ -140,8 +142,8 @@ def said_by(claim: Claim) -> str:
 
 
 def figures(group: Results) -> list[dict[str, str]]:
-    """Returns the rows of the table by kind with the names of their rates: all kinds together, then each kind with a
-    value.
+    """Returns the rows of the table of scores by kind of claim, with the names of their rates. The first row is for all
+    kinds together, and a row for each kind that has a value follows.
     """
     decided = [
         kind for kind in KINDS if any(run.values.get(f"{r}_{kind}") is not None for run in group.runs for r in _RATES)

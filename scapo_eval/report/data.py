@@ -1,6 +1,7 @@
 """Data of a report: scores, captions with their evidence, and training logs.
 
-Nothing in this module depends on HTML or plots. Pages, plots and tables are different views of a :class:`Report`.
+This module depends neither on HTML nor on plots. Pages, figures and tables present the same :class:`Report` in
+different ways.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal distribution are wi
 
 @dataclass(frozen=True)
 class CaptionEvidence:
-    """Captions of one system with the results of their analysis.
+    """Captions of one system, with their mentions, verdicts and scores.
 
     Attributes:
         scores: Scores of the system.
-        truth: Ground truth for the scores.
+        truth: Ground truth with which the captions were scored.
         image_ids: Image id of each caption.
         texts: Text of each caption.
         lines: Line number of each caption in its file.
-        found: All mentions in the captions, as columns.
+        found: Mentions in all captions, as columns.
         uses: (mentions,) use of each mention, as an index into :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) True for mentions that count as claims.
         rewards: Rewards of the captions, as columns.
-        slices: Value of each caption in the column for slices, or None without slices.
+        slices: Value of each caption in the column that defines slices, or None if the captions are not sliced.
     """
 
     scores: CaptionScores
@@ -89,19 +90,19 @@ class CaptionEvidence:
 
     @cached_property
     def states(self) -> NDArray[np.int8]:
-        """(captions, labels) state of every label in each caption's image."""
+        """(captions, labels) array with the state of every label in each caption's image."""
         return self.truth.states[self.truth.rows(self.image_ids)]
 
     @cached_property
     def claimed(self) -> NDArray[np.bool_]:
-        """(captions, labels) True if a caption claims a label."""
+        """(captions, labels) array that is True if a caption claims a label."""
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
 
     @cached_property
     def labels(self) -> LabelCounts:
-        """Counts of the labels that the captions mention and miss."""
+        """Numbers of captions that mention or miss each label."""
         mentions = np.bincount(self.mentions.label_id, minlength=self.claimed.shape[1])
         return LabelCounts.of(self.truth.vocabulary.labels, self.claimed, self.states, mentions)
 
@@ -112,15 +113,17 @@ class CaptionEvidence:
 
     @cached_property
     def hallucinated(self) -> CountTable:
-        """Counts per image: ``captions``, and for every label (by its index) the number of captions that hallucinate
-        it.
+        """Counts per image: the number of captions, and for every label (named by its index) the number of captions
+        that hallucinate it.
         """
         wrong = self.claimed & (self.states == 0)
         return self._per_image(tuple(map(str, range(wrong.shape[1]))), wrong)
 
     @cached_property
     def lengths(self) -> CountTable:
-        """Counts per image: ``captions``, their ``words``, and the ``objects`` (labels) that they name."""
+        """Counts per image: the number of captions, the number of their words, and the number of objects (labels) that
+        they name.
+        """
         words = np.array([len(words) for words in self.words], dtype=np.int64)
         return self._per_image(("words", "objects"), np.stack([words, self.claimed.sum(axis=1)], axis=1))
 
@@ -135,12 +138,12 @@ class TrainingAlarm:
     """Problem during training.
 
     Attributes:
-        step: First step with the problem, after a step without it.
+        step: First step at which the problem occurred, after a step without it.
         name: Name of the alarm.
-        metric: Quantity that raised the alarm, as a column of the log.
-        value: Value of the quantity.
+        metric: Name of the quantity that raised the alarm, as a column of the log.
+        value: Value of the quantity at the step of the alarm.
         threshold: Value at which the alarm is raised.
-        setting: Setting of the training run that specifies the threshold.
+        setting: Name of the setting that specifies the threshold in the training run.
     """
 
     step: int
@@ -153,14 +156,15 @@ class TrainingAlarm:
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """Description whose claims, or objects, have verdicts.
+    """Description whose claims or listed objects have verdicts.
 
     Attributes:
         image: Id of the image.
-        rows: ``(claim, true, descriptive, reference)`` for each claim. ``true`` is None without a verdict.
+        rows: List of ``(claim, true, descriptive, reference)``, one for each claim. ``true`` is None if the claim has
+            no verdict.
         text: Text of the description, if available.
-        unread: True if a verdict is unreadable.
-        references: Reference claims with the description's answer to each.
+        unread: True if a verdict could not be read.
+        references: Reference claims, each with the answer that states if the description contains it.
     """
 
     image: str
@@ -171,20 +175,20 @@ class JudgedText:
 
     @classmethod
     def of_claims(cls, judged: JudgedDescription) -> JudgedText:
-        """Converts the evidence from ``judge facts``."""
+        """Converts the evidence that ``judge facts`` wrote."""
         rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
         references = list(zip(judged.references or (), judged.answers or (), strict=False))
         return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
 
     @classmethod
     def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
-        """Converts the evidence from ``judge objhal``, which is a list of names from a judge."""
+        """Converts the evidence that ``judge objhal`` wrote, in which a judge lists the objects of each caption."""
         return cls(image, [(name, true, True, None) for name, true in names], text)
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """Descriptions of one system with the verdicts on their claims.
+    """Descriptions of one system, with the verdicts on their claims.
 
     Attributes:
         name: Name of the system.
@@ -195,7 +199,7 @@ class ClaimEvidence:
     descriptions: tuple[JudgedText, ...]
 
     def worst(self, most: int) -> list[JudgedText]:
-        """Returns the descriptions with the most false claims in descending order, at most ``most`` of them."""
+        """Returns at most ``most`` descriptions, those with the most false claims, in descending order."""
         return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
@@ -205,9 +209,10 @@ class TrainingLog:
 
     Attributes:
         name: Name of the training run.
-        columns: Quantity -> value at each logged step, None if it was not logged. ``step`` is one of the columns.
-        samples: ``(step, image id, response)``, sorted by image and step.
-        alarms: Alarms, sorted by step.
+        columns: Quantity -> values at the logged steps, with None for steps at which the quantity was not logged.
+            ``step`` is one of the quantities.
+        samples: List of ``(step, image id, response)``, sorted by image and step.
+        alarms: Alarms that the training run raised, sorted by step.
         settings: ``section.key`` -> value, as written in the settings file of the run.
     """
 
@@ -220,18 +225,19 @@ class TrainingLog:
 
 @dataclass(frozen=True)
 class Report:
-    """All data for pages, plots and tables.
+    """All data that pages, figures and tables display.
 
     Attributes:
-        groups: Runs of one benchmark each. The first run is the baseline.
-        captions: Systems with available captions. The first system is the baseline.
-        claims: Systems with judged claims, and the verdicts.
+        groups: Results, one entry per benchmark. The first run of each benchmark is the baseline.
+        captions: Systems whose captions are available. The first of these systems is the baseline.
+        claims: Systems whose claims were judged, with the verdicts.
         checked: Systems whose captions were compared with scenes, for claims of every kind.
-        answers: Systems with available answers to questions, and the ground truth of the answers.
+        answers: Systems whose answers to questions are available, with the ground truth of the answers.
         training_logs: Logs of training runs.
-        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one run, in order.
-        vocabulary: Vocabulary for marks in training samples, if known.
-        truth: Ground truth for training samples, if known.
+        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
+            training run, in order.
+        vocabulary: Vocabulary for marking mentions in training samples, if known.
+        truth: Ground truth for training samples, if it is known.
     """
 
     groups: tuple[Results, ...] = ()
@@ -245,7 +251,7 @@ class Report:
     truth: Truth | None = None
 
     def image_ids(self) -> set[str]:
-        """Returns the ids of all images that a page could show."""
+        """Returns the ids of all images that a page may display."""
         asked = {answer.image for system in self.answers for answer in system.answers}
         return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
@@ -262,9 +268,10 @@ def caption_evidence(
     by: str | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionEvidence:
-    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`.
+    """Scores a caption file and returns the scores with the evidence; see
+    :func:`scapo_eval.benchmarks.capscore.score_file`.
 
-    With ``by``, the evidence includes the counts by values of a column; see
+    If ``by`` names a column, the evidence includes the counts for each value of the column; see
     :class:`scapo_eval.benchmarks.slicing.Slicer`.
     """
     slicer = None if by is None else Slicer(path, by)
@@ -304,7 +311,7 @@ def caption_evidence(
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
-    """Reads ``metrics.jsonl`` and, if they exist, the samples, alarms and settings in the folder of a training run.
+    """Reads ``metrics.jsonl`` from the folder of a training run, and the samples, alarms and settings if they exist.
 
     Raises:
         InputError: If the file is not found, ``step`` does not increase, or a value is not a number.
@@ -338,8 +345,8 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 
 def _read_settings(path: Path) -> dict[str, str]:
-    """Returns the settings of a run, in the form that scapo_train writes them with one setting per line. Other lines
-    are omitted.
+    """Returns the settings of a run from the file that scapo_train writes, which contains one setting per line. Lines
+    in any other form are ignored.
     """
     settings: dict[str, str] = {}
     if not path.is_file():
@@ -398,14 +405,14 @@ def _read_samples(path: Path) -> list[tuple[int, str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """System in the plane of two metrics.
+    """Point that represents a system in the plane of two metrics.
 
     Attributes:
         name: Name of the system.
-        x: Hal. Rate.
+        x: Hallucination rate.
         y: Cover Rate.
-        score: Cap. Score of the two rates.
-        ellipse: (points, 2) outline of the 95 % region. Empty without intervals.
+        score: Caption score that combines the two rates.
+        ellipse: (points, 2) outline of the 95 % confidence region. Empty without intervals.
     """
 
     name: str
@@ -417,16 +424,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Plane:
-    """Frontier plot, in which the first point is the baseline.
+    """Plot of systems in the plane of two metrics, in which the first point is the baseline.
 
     Attributes:
         metric_set: Benchmark of the metrics.
-        x, y: Metrics of the axes.
+        x, y: Names of the metrics on the axes.
         title: Title of the plot.
-        points: Systems that have both metrics.
-        trails: Indices into ``points`` of one training run's checkpoints, in order.
-        arrows: Indices into ``points`` of the ends of arrows from the baseline.
-        note: Note about systems that were scored on different images. Empty if all images are the same.
+        points: Systems that have a value in both metrics.
+        trails: For each training run, the indices of its checkpoints in ``points``, in order.
+        arrows: Indices into ``points`` of the systems to which an arrow from the baseline is drawn.
+        note: Note about systems that were scored on different images, or an empty string if all images are the same.
     """
 
     metric_set: str
@@ -440,7 +447,7 @@ class Plane:
 
 
 def planes(report: Report) -> list[Plane]:
-    """Returns all frontiers for which the report has the metrics."""
+    """Returns a frontier plot for every pair of metrics that the report contains."""
     frontiers = []
     for group in report.groups:
         name = group.metric_set.name
@@ -457,7 +464,9 @@ def planes(report: Report) -> list[Plane]:
 
 
 def shared_images(images: Sequence[Set[str]]) -> str:
-    """Returns the note for a plot of systems on different images. Empty if all systems have the same images."""
+    """Returns the note for a plot of systems that were scored on different images, or an empty text if all systems have
+    the same images.
+    """
     if all(image == images[0] for image in images):
         return ""
     least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
@@ -468,8 +477,8 @@ def shared_images(images: Sequence[Set[str]]) -> str:
 def _ways(
     points: Sequence[Point], prefixes: Sequence[str], apart: Set[str]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Returns trails and arrows. There are no arrows to systems in ``apart``, which share too few images with the
-    baseline.
+    """Returns the trails and the arrows of a plot. No arrows are drawn to the systems in ``apart``, because they share
+    too few images with the baseline.
     """
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
@@ -493,11 +502,11 @@ def _point(run: Run, x: str, y: str) -> Point | None:
 def confidence_ellipse(
     spread: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
-    """Returns the 95 % ellipse of a bivariate normal distribution.
+    """Returns the outline of the 95 % region of a bivariate normal distribution.
 
     Args:
-        spread: (2, 2) covariance.
-        center: Center of the ellipse.
+        spread: (2, 2) covariance matrix.
+        center: Coordinates of the center of the ellipse.
         points: Number of points in the outline.
 
     Returns:
@@ -514,8 +523,8 @@ def confidence_ellipse(
 
 
 def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
-    """Returns the ``(hal_rate, cover_rate)`` curve on which :func:`~scapo_eval.cap_score` equals ``level``, by
-    bisection.
+    """Returns the curve of points ``(hal_rate, cover_rate)`` at which :func:`~scapo_eval.cap_score` equals ``level``,
+    computed by bisection.
     """
     curve = []
     for hal in np.linspace(0, 1, points).tolist():
@@ -534,15 +543,15 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceForm:
-    """Word or phrase by which captions name a label, case-folded.
+    """Case-folded word or phrase with which captions name a label.
 
     Attributes:
-        surface: The word or phrase.
+        surface: Word or phrase.
         label: Index of the label in the vocabulary.
         mentions: Number of mentions.
-        hallucinated: Number of mentions in images without the label.
-        unknown: Number of mentions in images for which the label is unknown.
-        unclaimed: Number of mentions with another use than a claim (negation, guess, comparison...).
+        hallucinated: Number of mentions in captions of images that do not contain the label.
+        unknown: Number of mentions in captions of images for which the presence of the label is unknown.
+        unclaimed: Number of mentions that are not claims (but a negation, a guess, a comparison...).
     """
 
     surface: str
@@ -554,7 +563,7 @@ class SurfaceForm:
 
 
 def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
-    """Returns the surface forms of a system's claims, most frequent first."""
+    """Returns the surface forms in a system's claims, with the most frequent form first."""
     totals: dict[tuple[str, int], list[int]] = {}
     m = run.mentions
     state = run.states[m.caption, m.label_id].tolist()
@@ -578,13 +587,14 @@ SUSPECT_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SuspectForm:
-    """Surface form that indicates a fault of the matcher, over all systems.
+    """Surface form that is probably matched to a wrong label, based on the captions of all systems.
 
     Attributes:
-        surface: The word or phrase.
+        surface: Word or phrase.
         label: Index of the label in the vocabulary.
-        hallucinated, known: Number of hallucinated mentions, and number of mentions with a known state.
-        others_hallucinated, others_known: The same numbers for the label's other surface forms.
+        hallucinated, known: Number of hallucinated mentions, and number of mentions for which the ground truth is
+            known.
+        others_hallucinated, others_known: The same numbers for the other surface forms of the label.
     """
 
     surface: str
@@ -596,12 +606,14 @@ class SuspectForm:
 
 
 def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]:
-    """Returns the surface forms that are wrong far more often than their label's others, by decreasing hallucinations.
+    """Returns the surface forms that are hallucinated far more often than the other forms of their label, sorted by
+    decreasing number of hallucinated mentions.
 
-    A model that recognizes an object may use any of its names. If only one word is often wrong, the matcher is probably
-    at fault (a "guest" in a brochure is no person in the picture). A form is suspected if it has SUSPECT_FROM
-    hallucinated mentions, SUSPECT_RATIO times the rate of the other forms, and disjoint 95 % intervals (Wilson) of the
-    two rates. The only form of a label is never suspected.
+    A model that recognizes an object may use any name of the object. If only one of the names is often wrong, the
+    matcher is probably at fault (a "guest" in a brochure is not a person in the picture). A form is suspected if it has
+    at least SUSPECT_FROM hallucinated mentions, if its hallucination rate is at least SUSPECT_RATIO times that of the
+    other forms, and if the 95 % intervals (Wilson) of the two rates are disjoint. A label's only surface form is never
+    suspected.
 
     Args:
         systems: Surface forms of each system.
@@ -639,7 +651,7 @@ GUARDS = {
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """Returns values that distinguish a real improvement from a gamed score, by the names in GUARDS."""
+    """Returns the values that distinguish a real improvement from a score that was gamed, named as in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -662,10 +674,11 @@ def guards(run: CaptionEvidence) -> dict[str, float | None]:
 
 
 def density(run: CaptionEvidence) -> dict[str, float]:
-    """Returns the values of Table 3 of the paper for one system: objects and subsentences per response.
+    """Returns one system's row in Table 3 of the paper: the numbers of objects and subsentences per response.
 
-    Objects are label sets (``objects = supported + hallucinated``). A subsentence counts as supported (hallucinated) if
-    it claims at least one supported (hallucinated) label, so that it may be both.
+    Objects are sets of labels (``objects = supported + hallucinated``). A subsentence counts as supported if it claims
+    at least one supported label, and as hallucinated if it claims at least one hallucinated label. A subsentence with
+    both kinds of labels counts as both.
     """
     means = density_metrics().score(density_counts(run.rewards).sum(axis=0))
     return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
@@ -683,21 +696,21 @@ def marked(
     uses: NDArray[np.uint8] | None = None,
     counts: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Any]]:
-    """Returns texts and their marks as flat columns, with offsets in UTF-16 units, as in browsers.
+    """Returns texts and the marks in them as flat columns. Offsets are in UTF-16 units, which browsers use.
 
     Args:
         texts: n texts.
-        states: (n, labels) ground truth of each text's image, or None without a ground truth.
-        matcher: Matcher that finds mentions and ignore phrases, or None for no marks.
-        rewards: Rewards of the texts' pieces. None to omit the pieces.
+        states: (n, labels) states of the labels in each text's image, or None if there is no ground truth.
+        matcher: Matcher that finds mentions and ignore phrases, or None to omit all marks.
+        rewards: Rewards of the pieces of the texts, or None to omit the pieces.
         mentions: Mentions in the texts, or None for all mentions that the matcher finds.
-        uses: (mentions,) use of each mention, as an index into USES. None to omit uses.
+        uses: (mentions,) use of each mention, as an index into USES, or None to omit the uses.
         counts: (mentions,) True for mentions that count as claims, or None if all mentions count.
 
     Returns:
-        Columns ``text``; ``marks`` (number per text), ``gap`` (distance from the previous mark), ``length``, ``label``
-        (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``; ``pieces``
-        (number per text), ``piece_length``, ``reward`` (in thousandths).
+        The columns ``text``; ``marks`` (number per text), ``gap`` (distance from the previous mark), ``length``,
+        ``label`` (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``;
+        ``pieces`` (number per text), ``piece_length``, ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")
@@ -744,7 +757,7 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """Returns a pattern that matches every ASCII text with one of the phrases, as a fast test before the exact
-    match.
+    """Returns a pattern that matches every ASCII text that contains one of the phrases. The pattern serves as a fast
+    test before the exact match.
     """
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None

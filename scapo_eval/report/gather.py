@@ -1,5 +1,5 @@
-"""Conversion of files and folders to a :class:`~scapo_eval.report.data.Report`, with recognition of inputs by
-content.
+"""Conversion of files and folders to a :class:`~scapo_eval.report.data.Report`. The kind of each input is recognized by
+its content.
 """
 
 from __future__ import annotations
@@ -52,21 +52,23 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings for the scoring and naming of a report's inputs.
+    """Settings for scoring and naming the inputs of a report.
 
     Attributes:
-        truth: Ground truth file for captions and training samples. None selects the captions' own ``objects``.
-        vocabulary: Name or file of the vocabulary.
+        truth: Path of the ground truth for captions and training samples, or None for the captions' own ``objects``.
+        vocabulary: Name or path of the vocabulary.
         dopa, dopa_vocabulary: DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
         scoring: Settings for the scoring of captions.
-        trails: Prefixes of system names. Systems with the same prefix are checkpoints of one training run, in order.
-        names: Old name -> new name of a system.
-        scenes: Files with the content of images beyond presence. If given, claims of every kind are checked.
+        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
+            training run, in order.
+        names: Original name -> new name of a system.
+        scenes: Files that describe the images beyond the presence of objects. With these files, claims of every kind
+            are checked.
         kinds: Kinds of claims to check.
-        given: File or folder -> user-specified name of its only system.
+        given: File or folder -> name that the user assigned to its only system.
         resampling: Settings of all intervals.
-        allow_different: True to accept systems of one benchmark with different scoring settings.
-        by: Column of the caption records (or ``length``) whose values define slices, or None for no slices.
+        allow_different: True to accept systems of one benchmark that were scored with different settings.
+        by: Name of the record column whose values define slices (or ``length``), or None if captions are not sliced.
     """
 
     truth: str | None = None
@@ -92,15 +94,16 @@ def gather(
     stage: Stage = lambda text: nullcontext(),
     warn: Warn = warn_user,
 ) -> Report:
-    """Reads all inputs: training runs, results files, judged claims, judged object lists, answers with labels or
-    ratings, and captions.
+    """Reads all inputs of a report: training runs, results files, judged claims, judged object lists, answers with
+    labels or ratings, and captions.
 
     Args:
-        inputs: Paths. Systems are shown in this order, and the first system of each benchmark is its baseline.
-        settings: Settings for scoring and naming.
-        progress: Callback for the progress of reading a caption file.
-        stage: Callback for other slow stages.
-        warn: Callback for notes on the interpretation of values.
+        inputs: Paths. The report lists systems in the order of the inputs, and the first system of each benchmark is
+            its baseline.
+        settings: Settings for scoring and naming the inputs.
+        progress: Callback that displays the progress of reading a caption file.
+        stage: Callback that displays the progress of other slow operations.
+        warn: Callback for notes about the interpretation of values.
 
     Raises:
         InputError, InputErrors: If an input cannot be read.
@@ -187,7 +190,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
 
 
 def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
-    """Returns the runs in a results file under their user-specified names."""
+    """Returns the runs in a results file under the names that the user assigned."""
     name = settings.given.get(path)
     if name is None:
         return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
@@ -197,8 +200,8 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
 
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
-    """Returns True if an input is the folder of a training run. Rejects other folders, unless a file reader accepts
-    them.
+    """Returns True if an input is the folder of a training run. Raises an error for other folders, unless a reader of
+    files accepts them.
     """
     if isinstance(source, DataSet) or not os.path.isdir(source):
         return False
@@ -211,7 +214,7 @@ def _is_training_run(source: Source, known: KnownFile | None) -> bool:
 
 @dataclass
 class _Judging:
-    """Ground truth and vocabulary for captions and training samples, loaded when first used."""
+    """Ground truth and vocabulary for captions and training samples, which are loaded on first use."""
 
     settings: Settings
 
@@ -242,7 +245,7 @@ class _Judging:
         return Truth.of(matrix, second, any_fingerprint=self.settings.scoring.any_fingerprint)
 
     def evidence(self, file: Source, name: str, on_progress: Callable[[int], None]) -> CaptionEvidence:
-        """Returns the evidence in a caption file."""
+        """Returns the evidence for the captions in a file."""
         with caption_file(file):
             return caption_evidence(
                 file,
@@ -257,14 +260,14 @@ class _Judging:
             )
 
     def checked(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, CheckedSystem]:
-        """Returns the scores of a caption file's claims, and the claims."""
+        """Returns the scores of the claims in a caption file, and the claims."""
         assert self.truth is not None
         how: dict[str, Any] = {"name": name, "resampling": self.settings.resampling, "on_progress": on_progress}
         with caption_file(file):
             return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
-        """Returns Object HalBench's scores for the lists of a judge, and the lists."""
+        """Returns the scores for Object HalBench and the objects that a judge listed."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
         texts: list[JudgedText] = []
@@ -294,7 +297,9 @@ def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
 
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:
-    """Returns True if the benchmark compares several readings of one file, as density does with annotations."""
+    """Returns True if the benchmark itself evaluates one file in several ways, as ``density`` does with several
+    annotations.
+    """
     record = find_benchmark(runs[0].metric_set.name)
     return record is not None and not record.several
 

@@ -1,8 +1,9 @@
-"""Self-contained HTML page, with the scores as static HTML at the top and all other content in packed columns.
+"""Self-contained HTML page. The scores are static HTML at the top, and all other content is stored in packed columns.
 
-jinja2 renders the head (with autoescape), so that it is visible before any script runs. Captions and numbers follow as
-gzip in base85, which the page's script unpacks. The script inserts text only as text nodes, never as markup. A
-Content-Security-Policy forbids all requests and all other scripts. Equal input produces equal bytes.
+jinja2 renders the top of the page (with autoescape), so it is visible before any script runs. Captions and numbers are
+compressed with gzip and encoded in base85, and the page's script decodes them. The script inserts text only as text
+nodes, never as markup. A Content-Security-Policy blocks all requests and all other scripts. Equal inputs produce pages
+with equal bytes.
 """
 
 from __future__ import annotations
@@ -76,13 +77,14 @@ _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "web
 
 
 def page(report: Report, *, title: str, images: Mapping[str, str] | None = None, state: str | None = None) -> bytes:
-    """Returns the report as one HTML file.
+    """Returns the report as the content of one HTML file.
 
     Args:
-        report: Report to show.
+        report: Report to display.
         title: Title of the page.
         images: Image id -> address of its picture; see :func:`image_files` and :func:`thumbnails`.
-        state: Fingerprint of the inputs for a served page that follows them, or None for a file.
+        state: Fingerprint of the inputs if the page is served and reloads when they change, or None if the page is a
+            file.
 
     Raises:
         MissingExtra: If jinja2 is not installed.
@@ -163,8 +165,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    """Packs data as JSON, gzip and base85, which is shorter than base64 by a sixteenth. The result contains no
-    markup.
+    """Encodes data as JSON, compresses it with gzip and encodes it in base85, which is shorter than base64 by a
+    sixteenth. The encoded text contains no characters that have a meaning in HTML.
     """
     return _packed_bytes(dump_json(value))
 
@@ -174,7 +176,7 @@ def _packed_bytes(data: bytes) -> str:
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    """Returns a fraction in percent, or ``n/a`` for None."""
+    """Formats a fraction in percent, or None as ``n/a``."""
     if value is None:
         return "n/a"
     text = f"{100 * value:{'+' if sign else ''}.{digits}f}"
@@ -185,7 +187,7 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
 
 
 def _group(group: Results) -> dict[str, Any]:
-    """Returns the scores of one benchmark as table cells."""
+    """Returns the scores on one benchmark as the cells of a table."""
     metric, record = group.metric_set, group.to_dict()
     differences = {(row["system"], row["metric"]): row for row in record["comparisons"]}
     names = list(record["systems"][0]["metrics"])
@@ -249,7 +251,9 @@ def _heading(group: Results, name: str) -> str:
 
 
 def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
-    """Returns the headline metrics of several benchmarks with one row per system, or None for a single benchmark."""
+    """Returns the headline metrics of several benchmarks as a table with one row per system, or None if there is only
+    one benchmark.
+    """
     if len(groups) < 2:
         return None
     shown = [
@@ -312,7 +316,7 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _by_kind(report: Report, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Returns the scores of claims with one row per kind, or None without such scores."""
+    """Returns the scores of claims as a table with one row per kind of claim, or None if there are no such scores."""
     for group, made in zip(report.groups, groups, strict=True):
         if group.metric_set.name == "claimscore":
             return {**made, "rows": checked.figures(group), "texts": bool(report.checked)}
@@ -323,8 +327,8 @@ _CLAIM = ("claim", "true", "descriptive", "reference")
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """Returns the claims in the descriptions with the most false claims, and these descriptions' answers to reference
-    claims.
+    """Returns the claims in the descriptions with the most false claims, and the answers for the reference claims of
+    these descriptions.
     """
     return {
         "name": evidence.name,
@@ -342,7 +346,9 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per system with captions: its scores, its guards, and their changes from its initial baseline."""
+    """Returns one row for each system with captions: its scores, the values of its guards, and their changes from the
+    system's initial baseline.
+    """
     rows: list[dict[str, Any]] = []
     argument = next((candidate for candidate in arguments if candidate["set"] == "capscore"), None)
     for run in report.captions:
@@ -417,7 +423,7 @@ def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str
 
 
 def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
-    """Returns the number of values in each bin of ``width``. The last bin is open."""
+    """Returns the number of values in each bin. All bins have the width ``width``. The last bin has no upper bound."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
 
@@ -426,7 +432,7 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
 
 
 def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
-    """Returns the names of the slices in the scores, and the slice index of each caption for each system."""
+    """Returns the names of the slices in the scores, and for each system the slice index of every caption."""
     group = next((group for group in report.groups if group.metric_set.name == "capscore" and group.sliced), None)
     sliced = [run.slices for run in report.captions if run.slices is not None]
     if group is None or len(sliced) < len(report.captions):
@@ -440,11 +446,11 @@ def _slices(report: Report) -> tuple[list[str], list[list[int]]]:
 def _captions(
     runs: Iterable[CaptionEvidence], slices: Sequence[str], places: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
-    """Returns the columns of all captions, with images in the order of their first occurrence.
+    """Returns the columns of all captions, with the images in the order in which they first occur.
 
-    ``texts`` contains the captions sorted by image and then by system, so that captions of one image, which share
-    phrases, are within gzip's window. ``image`` and ``line`` are differences from the previous value. ``form`` is an
-    index into ``forms``, which contains pairs of label and length.
+    ``texts`` contains the captions sorted by image and then by system. Captions of one image share phrases, and this
+    order keeps them within the window of gzip. ``image`` and ``line`` contain the difference of each value from the
+    previous value. ``form`` is an index into ``forms``, which lists pairs of a label and a length.
     """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
@@ -502,10 +508,11 @@ def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
 
 
 def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
-    """Returns the picture file of each image that exists in the folder or a subfolder.
+    """Returns a mapping from each image to its picture file in the folder or a subfolder. Images without a picture are
+    omitted.
 
     Raises:
-        InputError: If the folder is not found, or it contains none of the images.
+        InputError: If the folder is not found, or contains a picture of none of the images.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -523,7 +530,9 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
-    """Returns the addresses of pictures on disk: relative to the folder of the page, or absolute for ``-``."""
+    """Returns the addresses of pictures on disk. The addresses are relative to the folder of the page, or absolute if
+    the page is written to ``-``.
+    """
     import os
 
     if report_path == "-":
@@ -535,7 +544,8 @@ def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
 
 
 def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
-    """Returns small JPEG copies as ``data:`` addresses, with THUMBNAIL_PIXELS on the longer side.
+    """Returns small JPEG copies of pictures as ``data:`` addresses. The longer side of a copy has THUMBNAIL_PIXELS
+    pixels.
 
     Raises:
         MissingExtra: If Pillow is not installed.

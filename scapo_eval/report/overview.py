@@ -1,4 +1,4 @@
-"""First page of the report, which compares every system with every baseline, based only on tests."""
+"""Overview page of the report. The overview compares every system with every baseline and is based only on tests."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ MOST_LABELS = 5
 
 
 def overview(report: Report) -> list[dict[str, Any]]:
-    """Returns the comparison for every benchmark whose runs are systems, for the page.
+    """Returns the comparisons that the page displays, for every benchmark whose runs are different systems.
 
-    ``against`` has one row per baseline, with an entry per system (None for the baseline itself). An entry contains the
-    clauses of the sentence with their colors, the differences, the labels that changed most, and an example pair of
-    captions. ``natural`` contains the initial baseline of each system: the first system that it can be compared with.
+    ``against`` has one row per baseline, with one entry per system (None for the baseline itself). An entry contains
+    the clauses of the summary sentence with their colors, the differences, the labels that changed most, and an example
+    pair of captions. ``natural`` contains the initial baseline of each system, which is the first system that it can be
+    compared with.
     """
     return [_argument(group, report) for group in report.groups if _of_systems(group.metric_set)]
 
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
-    """Returns the ground truth and vocabulary of the captions, if all captions share them. Results files do not contain
-    names.
+    """Returns a phrase that names the ground truth and the vocabulary of the captions, or an empty text if the captions
+    do not all share them. The names of ground truths and vocabularies are not stored in results files.
     """
     sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
@@ -105,18 +106,20 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
 
 
 def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
-    """Returns the image and text of the captions with the most absent objects, shorter captions first among equals."""
+    """Returns the image and the text of the captions with the most absent objects. Among equals, shorter captions come
+    first.
+    """
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
     return [{"image": run.image_ids[k], "text": texts.add(run, k)} for k in order[:most]]
 
 
 def _sliced(group: Results) -> dict[str, Any]:
-    """Returns the slices of a group, with systems, slices and metrics represented by indices.
+    """Returns the slices of a group of runs. Systems, slices and metrics are represented by indices.
 
-    ``cells`` contains ``[system, slice, images, metrics]``. Each metric is ``[value, low, high]``, followed for systems
-    other than the baseline by the difference, its bounds and the number of shared images. ``tests`` contains ``[system,
-    baseline or null, metric, p]``.
+    ``cells`` contains lists ``[system, slice, images, metrics]``. Each metric is a list ``[value, low, high]``. For
+    systems other than the baseline, the difference, its bounds and the number of shared images follow. ``tests``
+    contains lists ``[system, baseline or null, metric, p]``.
     """
     sliced = group.sliced or {}
     systems = {run.name: k for k, run in enumerate(group.runs)}
@@ -147,8 +150,8 @@ def _sliced(group: Results) -> dict[str, Any]:
 
 
 def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:
-    """Returns for each system the first system with enough shared images for a comparison. This may be the system
-    itself.
+    """Returns, for each system, the first system that shares enough images with it for a comparison. The first such
+    system may be the system itself.
     """
 
     def comparable(a: frozenset[str], b: frozenset[str]) -> bool:
@@ -164,7 +167,7 @@ def _against(
     captions: Mapping[str, CaptionEvidence],
     texts: _Texts,
 ) -> list[dict[str, Any] | None]:
-    """Returns the comparison of every system (in the page's order) with the first system of a group."""
+    """Returns the comparison of every system with the first system of a group, in the order of the page."""
     baseline, resampling = group.runs[0].name, group.runs[0].resampling
     base = captions.get(baseline)
     lengths = _lengths(
@@ -232,10 +235,10 @@ def _change(change: LabelChange) -> dict[str, Any]:
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
-    """Returns the relative change in words and objects per caption compared with the baseline, on the shared images.
+    """Returns the relative changes in words and objects per caption compared with the baseline, on the shared images.
 
-    If a system hallucinates less and has at least 20 % fewer words or objects, ``says_less`` is the test result for the
-    Cap. Score. Otherwise, it is empty.
+    If a system hallucinates less and has at least 20 % fewer words or objects, ``says_less`` is the result of the test
+    of the caption score. For all other systems, ``says_less`` is empty.
     """
     guards: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
     rows = {row["metric"]: row for row in group.comparisons if row["system"] == ours.name}
@@ -249,8 +252,8 @@ def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dic
 def _example(
     ours: CaptionEvidence, base: CaptionEvidence, changes: Sequence[LabelChange], said: Sentence
 ) -> tuple[tuple[int, int], str | None, str] | None:
-    """Returns a pair of captions, and the label or clause that it illustrates. This is the largest tested change, if
-    there is one.
+    """Returns a pair of captions, and the label or the clause that the pair illustrates. The pair illustrates the
+    largest tested change, if there is one.
     """
     told = next((change for change in changes if change.tone != "untested"), None)
     if told and (pair := telling_captions(ours, base, better=told.difference < 0, label=told.label)):
@@ -264,7 +267,7 @@ def _example(
 
 
 def _lengths(comparisons: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
-    """Returns comparisons of caption lengths in the format of :func:`scapo_eval.results.comparison.compare`."""
+    """Returns the comparisons of caption lengths in the format of :func:`scapo_eval.results.comparison.compare`."""
     corrected = holm([comparison.p_value for comparison in comparisons.values()])
     return {
         name: {**asdict(comparison), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,
@@ -274,7 +277,7 @@ def _lengths(comparisons: Mapping[str, Comparison], baseline: str) -> dict[str, 
 
 
 class _Texts:
-    """Captions on the page, without duplicates."""
+    """Captions on the page, each of which is stored only once."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}

@@ -1,4 +1,5 @@
-"""Plots of the report as matplotlib figures, and as files for papers. Equal input produces equal bytes.
+"""Figures of the report, drawn with matplotlib and saved to files for papers. Equal inputs produce files with equal
+bytes.
 
 Every drawing function returns a :class:`matplotlib.figure.Figure`. :func:`save` writes a figure as PNG, SVG or PDF.
 """
@@ -59,9 +60,9 @@ class Style:
 
     Attributes:
         width: Width in inches, or a key of WIDTHS.
-        dark: True for a dark page.
-        font: Name of an installed font. None selects matplotlib's default.
-        style: Name or file of a matplotlib style sheet, which is applied last.
+        dark: True for a figure on a dark page.
+        font: Name of an installed font, or None for matplotlib's default.
+        style: Name or path of a matplotlib style sheet, which is applied last.
 
     Raises:
         InputError: If the width, the font or the style sheet is invalid.
@@ -87,12 +88,12 @@ class Style:
 
     @property
     def narrow(self) -> bool:
-        """True if the figure is one column wide."""
+        """True if the figure has the width of one column of text."""
         return self.inches < NARROW
 
     @property
     def ink(self) -> str:
-        """Color of texts and axes."""
+        """Color of text and axes."""
         return "#e7eaee" if self.dark else "#1b2026"
 
     @property
@@ -107,7 +108,7 @@ class Style:
 
     @property
     def shade(self) -> str:
-        """Color of the corner that represents saying less."""
+        """Color of the corner that marks systems that say less."""
         return "#3b2c14" if self.dark else "#fbe9d0"
 
     def color(self, k: int) -> str:
@@ -116,7 +117,7 @@ class Style:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Applies these settings to matplotlib within the context.
+        """Applies these settings to matplotlib until the context ends.
 
         Raises:
             InputError: If the font or the style sheet is not found.
@@ -173,12 +174,12 @@ def picture_format(path: str) -> str:
 
 
 def save(figure: Any, stream: IO[bytes], form: str) -> None:
-    """Writes a figure without a date or a version.
+    """Writes a figure to a file that contains neither a date nor a version.
 
     Args:
         figure: Figure from a function in this module.
         stream: Output stream.
-        form: Format: ``png``, ``svg`` or ``pdf``.
+        form: Format of the file: ``png``, ``svg`` or ``pdf``.
     """
     dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
     with _matplotlib().rc_context(_RC):
@@ -194,7 +195,7 @@ def _matplotlib() -> Any:
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
-    """Returns a figure and its axes, without the global state of pyplot."""
+    """Returns a figure and its axes without using the global state of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -204,9 +205,9 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
 
 
 def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[str] = ()) -> None:
-    """Adds a legend below the axes, in as many columns as fit, with notes below it.
+    """Adds a legend below the axes with as many columns as fit, and the notes below the legend.
 
-    The figure grows by the height of the legend, so that the plot keeps its size.
+    The height of the legend is added to the figure, so that the plot keeps its size.
     """
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
@@ -226,11 +227,11 @@ def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[s
 
 
 def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
-    """Draws hallucination against coverage, with curves of equal Cap. Score, 95 % regions, arrows and trails.
+    """Draws hallucination against coverage, with curves of equal caption score, 95 % regions, arrows and trails.
 
     Args:
-        planes: Planes to draw, with one panel each.
-        style: Appearance of the figure. None selects the default.
+        planes: Planes to draw, with one panel for each.
+        style: Appearance of the figure, or None for the default.
 
     Raises:
         InputError: If ``planes`` is empty.
@@ -263,7 +264,9 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
 
 
 def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
-    """Writes every name next to its point. If there is not enough room for all names, writes none and returns False."""
+    """Writes the name of every system next to its point. If there is not enough room for all names, the function writes
+    none of them and returns False.
+    """
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()  # the layout determines the positions of the points
@@ -306,7 +309,7 @@ def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
 
 
 def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, titled: bool) -> list[Any]:
-    """Draws a plane, and returns the handles for a legend, one per system."""
+    """Draws a plane, and returns one legend handle per system."""
     every = np.array([(p.x, p.y) for p in plane.points] + [tuple(e) for p in plane.points for e in p.ellipse])
     low, high = every.min(axis=0), every.max(axis=0)
     pad = np.maximum(0.2 * (high - low), 0.015)
@@ -352,12 +355,13 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
 
 
 def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None) -> Any:
-    """Draws the labels with the highest hallucination rates, as shares of captions with Wilson intervals.
+    """Draws the labels with the highest hallucination rates. A rate is a share of captions and is drawn with its Wilson
+    interval.
 
     Args:
-        systems: Systems with their captions.
-        top: Maximum number of labels, sorted by the mean of the shares.
-        style: Appearance of the figure. None selects the default.
+        systems: Systems whose captions are available.
+        top: Maximum number of labels. The labels are sorted by their mean rate over the systems.
+        style: Appearance of the figure, or None for the default.
 
     Raises:
         InputError: If there are no captions, or no label is hallucinated.
@@ -396,12 +400,14 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
 
 
 def differences(group: Results, metrics: Sequence[str] | None = None, style: Style | None = None) -> Any:
-    """Draws ranked differences from the baseline with their intervals. Filled marks represent significant differences.
+    """Draws the differences from the baseline in order of size, with their intervals. Filled marks represent
+    significant differences.
 
     Args:
         group: Results of one benchmark.
-        metrics: Metrics to draw, with one panel each. None selects the first three metrics of the report's sentence.
-        style: Appearance of the figure. None selects the default.
+        metrics: Metrics to draw, with one panel for each, or None for the first three metrics of the report's summary
+            sentence.
+        style: Appearance of the figure, or None for the default.
 
     Raises:
         InputError: If there are no differences, or a metric does not belong to the benchmark.
@@ -448,13 +454,14 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
 
 
 def faithscore(group: Results, style: Style | None = None) -> Any:
-    """Draws FaithScore against Avg. Facts, with one panel per generation setting, as in the paper's figure.
+    """Draws FaithScore against the mean number of facts, with one panel per generation setting, as in the paper's
+    figure.
 
-    More and correct facts are in the upper right corner.
+    Systems that state many facts and few false facts are in the upper right corner.
 
     Args:
         group: Results of ``faithscore``.
-        style: Appearance of the figure. None selects the default.
+        style: Appearance of the figure, or None for the default.
 
     Raises:
         InputError: If the results belong to another benchmark.
@@ -492,13 +499,13 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
 
 
 def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
-    """Draws training curves, with one panel per quantity and one smoothed line per run in front of the logged values.
+    """Draws training curves with one panel per quantity. A smoothed line per run is drawn over the logged values.
 
     Args:
         logs: Logs of training runs.
-        smooth: Number of steps over which lines are averaged. None selects a 30th of the longest run. Quantities that
-            are logged in fewer than half of the steps are not smoothed.
-        style: Appearance of the figure. None selects the default.
+        smooth: Number of steps over which lines are averaged, or None for a 30th of the steps in the longest run.
+            Quantities that are logged at fewer than half of the steps are not smoothed.
+        style: Appearance of the figure, or None for the default.
 
     Raises:
         InputError: If ``logs`` is empty, or contains none of the quantities to draw.
@@ -546,7 +553,9 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 
 
 def smoothed(steps: NDArray[np.float64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Returns the mean of all values within half of ``width`` around each step. Missing values (NaN) are ignored."""
+    """Returns a moving average: the mean of all values within half of ``width`` around each step. Missing values (NaN)
+    are ignored.
+    """
     known = ~np.isnan(values)
     sums, counts = (np.concatenate([[0.0], np.cumsum(addends)]) for addends in (np.where(known, values, 0.0), known))
     low = np.searchsorted(steps, steps - width / 2, side="left")

@@ -1,4 +1,4 @@
-"""Titles, groups and meanings of the quantities that a training run logs (``metrics.jsonl``)."""
+"""Titles, groups and explanations of the quantities that a training run logs (``metrics.jsonl``)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ HELD_OUT, SECONDS = "evaluation_", "seconds_"
 
 
 class Quantity(NamedTuple):
-    """Settings for the display of a logged quantity.
+    """Description of a logged quantity for its display.
 
     Attributes:
-        title: Title with the unit.
-        group: Group for the display. ``headline`` is shown first, next to ``guards``.
-        percent: True for a fraction that is shown in percent.
-        meaning: Explanation in one sentence.
+        title: Title of the quantity, including the unit.
+        group: Name of the group in which the quantity is displayed. ``headline`` is displayed first, next to
+            ``guards``.
+        percent: True if the quantity is a fraction that is displayed in percent.
+        meaning: Explanation of the quantity in one sentence.
     """
 
     title: str
@@ -77,7 +78,9 @@ GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "
 
 
 def quantity(name: str) -> Quantity:
-    """Returns the display settings for a key of ``metrics.jsonl``. An unknown key is its own title."""
+    """Returns the description of a quantity for a key of ``metrics.jsonl``. For an unknown key, the title is the key
+    itself.
+    """
     if name.startswith(HELD_OUT):
         known = quantity(name.removeprefix(HELD_OUT))
         return known._replace(title=f"Held out: {known.title}", group="Held-out images")
@@ -87,8 +90,8 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Returns names by group, with groups in the order of ``GROUPS`` and names in the order of the table. Empty groups
-    are omitted.
+    """Returns the names of quantities by group. Groups are in the order of ``GROUPS``, and names in the order of the
+    table. Groups without quantities are omitted.
     """
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))

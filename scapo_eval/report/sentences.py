@@ -1,4 +1,4 @@
-"""Sentences that summarize the tests of one system against another, without any untested claims."""
+"""Sentences that summarize the tests of one system against another and contain only tested claims."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class Clause:
 
     Attributes:
         text: Text of the clause.
-        tone: Result of the underlying test.
-        metric: Metric of the clause. Empty for clauses without a single metric.
+        tone: Result of the test on which the clause is based.
+        metric: Name of the metric that the clause describes, or an empty string if it does not describe a single
+            metric.
         fell: True if the metric is lower than the baseline's.
     """
 
@@ -44,14 +45,14 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Comparison of one system with one baseline.
+    """Sentence that compares one system with one baseline.
 
     Attributes:
         system, baseline: Names of the two systems.
         verdict: Summary in one or two words, based only on the tests.
-        tone: Color of the summary.
-        parts: Clauses in order.
-        n_images: Number of shared images, on which all values were measured.
+        tone: Result of the tests (``better``, ``worse`` or ``untested``), which determines the color of the verdict.
+        parts: Clauses of the sentence, in order.
+        n_images: Number of shared images on which all values were measured.
     """
 
     system: str
@@ -65,7 +66,9 @@ class Sentence:
         return "".join(self.pieces())
 
     def pieces(self) -> list[str]:
-        """Returns the clauses with their separators: commas between clauses about metrics, and semicolons otherwise."""
+        """Returns the clauses with separators between them: commas between clauses about metrics, and semicolons
+        otherwise.
+        """
         made: list[str] = []
         for k, part in enumerate(self.parts):
             alike = k > 0 and (part.metric in CHANGES) == (self.parts[k - 1].metric in CHANGES)
@@ -75,7 +78,9 @@ class Sentence:
 
 
 def spoken_metrics(metric_set: MetricSet) -> list[str]:
-    """Returns the metrics for a sentence: the headline metrics of a benchmark, and Cap. Score if available."""
+    """Returns the metrics for a sentence: the headline metrics of a benchmark, and the caption score if it is
+    available.
+    """
     names = headline(metric_set)
     if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
         at = 1 + max((names.index(name) for name in component_rates(metric_set) if name in names), default=-1)
@@ -92,15 +97,15 @@ def sentence(
     verdict: ComparisonRow | None = None,
     named: Named = metric_name,
 ) -> Sentence:
-    """Returns the sentence for one system and one baseline.
+    """Returns the sentence that compares one system with one baseline.
 
     Args:
         rows: Comparisons of the two systems, one per metric.
         metric_set: Metrics of the benchmark.
         length: Comparison of caption lengths in words, if there are captions.
         same_images: True if both systems were scored on exactly the same images.
-        verdict: Joint test of "better in one, worse in none", if available.
-        named: Function from a metric to its displayed name, with a mark if the project's own parser was used.
+        verdict: Joint test of the hypothesis "better in one metric and worse in none", if available.
+        named: Function that returns the display name of a metric, with a mark if the project's own parser was used.
     """
     row_of = {row["metric"]: row for row in rows}
     first = rows[0]
@@ -146,7 +151,7 @@ def sentence(
 
 
 def _with_power(row: ComparisonRow, metric_set: MetricSet, named: Named) -> str:
-    """Returns the name of a metric, with the difference that the test detects with 80 % power."""
+    """Returns the name of a metric, followed by the difference that the test detects with a power of 80 %."""
     name = named(row["metric"])
     if row["detectable"] is None:
         return name
@@ -163,14 +168,16 @@ def _tone(row: ComparisonRow, metric_set: MetricSet) -> Tone:
 
 
 def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the rates that are significantly worse although their Cap. Score is significantly better."""
+    """Returns the rates that are significantly worse although the caption score, which combines them, is significantly
+    better.
+    """
     return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
 
 
 def _changed(
     row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False, named: Named = metric_name
 ) -> Clause:
-    """Returns the wording of a significant change. ``paid`` is True for a loss that accompanies a larger gain."""
+    """Returns the words for a significant change. ``paid`` is True for a loss that accompanies a larger gain."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -190,10 +197,11 @@ def _changed(
 def _verdict(
     tones: Mapping[str, Tone], metric_set: MetricSet, joint: ComparisonRow | None, named: Named
 ) -> tuple[str, Tone]:
-    """Returns the verdict and its tone.
+    """Returns the verdict and its color.
 
-    If the Cap. Score is decided, it represents its two rates, and "overall" is added if one of them is significantly
-    worse. In addition, all other metrics with a better direction count.
+    If the test of the caption score is significant, the verdict uses the caption score instead of its two rates. The
+    verdict adds "overall" if one of the rates is significantly worse. All other metrics in which a direction is better
+    also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

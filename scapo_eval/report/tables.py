@@ -1,6 +1,6 @@
-"""Layouts of the paper's tables (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
+"""Layouts of the tables in the paper (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
 
-:mod:`scapo_eval.results.render` converts them to LaTeX, Markdown or CSV.
+The module :mod:`scapo_eval.results.render` converts the tables to LaTeX, Markdown or CSV.
 """
 
 from __future__ import annotations
@@ -65,17 +65,19 @@ TABLES = ("scores", "1", "2", "3", "4", "general", "ablation", "backbone", "fait
 
 
 def table(report: Report, which: str, *, intervals: bool = False, metrics: Sequence[str] | None = None) -> Table:
-    """Returns one of the paper's tables, or a table of all metrics.
+    """Returns one of the tables in the paper, or a table of all metrics.
 
     Args:
-        report: Report with the scores. Systems in several benchmarks are joined by name.
-        which: Name in :data:`TABLES`. ``3`` is the density of captions, or of results of ``scapo-eval density``.
-        intervals: True to show intervals.
-        metrics: Metrics for ``scores``. None selects all metrics of a single benchmark, or the headline metrics of
-            several.
+        report: Report with the scores. The rows of a system from several benchmarks are joined by the name of the
+            system.
+        which: Name of the table, a key of :data:`TABLES`. ``3`` is the table of annotation density, computed from
+            captions or from results of ``scapo-eval density``.
+        intervals: True to display confidence intervals.
+        metrics: Names of the metrics in the table ``scores``. By default, the table contains all metrics of a single
+            benchmark, or the headline metrics of several benchmarks.
 
     Raises:
-        InputError: If the report has none of the table's metrics, or ``metrics`` contains an unknown metric.
+        InputError: If the report contains none of the table's metrics, or ``metrics`` contains an unknown metric.
     """
     if which == "3":
         return _density_table(report)
@@ -109,8 +111,8 @@ def _density_table(report: Report) -> Table:
 
 
 def _faithscore_columns(report: Report) -> tuple[ShownMetric, ...]:
-    """Returns the columns FaithScore and Avg. Facts of each generation setting (the paper's figure), or the overall
-    columns.
+    """Returns the columns for FaithScore and the mean number of facts, for each generation setting (the paper's
+    figure), or the overall columns.
     """
     names = [
         name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas

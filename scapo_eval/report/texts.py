@@ -1,4 +1,4 @@
-"""Text offsets in the units of browsers."""
+"""Conversion of text offsets to the units of browsers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 
 def utf16_offsets(text: str) -> list[int] | None:
-    """Returns the number of UTF-16 units before each character and at the end, or None if it always equals the
-    index.
+    """Returns the number of UTF-16 units before each character and at the end of the text, or None if every number
+    equals the character's index.
     """
     if text.isascii() or max(text) <= "\uffff":
         return None

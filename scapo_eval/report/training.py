@@ -1,4 +1,6 @@
-"""Training runs in the page's format: logged quantities in groups, settings, seeds, and packed numbers."""
+"""Training runs in the page's format, which consists of logged quantities in groups, settings, seeds, and packed
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ _SEED_IN_NAME = re.compile(r"[-_. ]{0,9}(seed|s)?[-_. ]?\d{1,18}$", re.IGNORECAS
 
 
 def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
-    """Returns names, settings, alarms and samples of all training runs in a report, and the numbers of all columns as
-    bytes.
+    """Returns the names, settings, alarms and samples of all training runs in a report, and the numbers in all columns
+    as bytes.
 
-    A column is the position of its values among the numbers, or the list of values if they do not fit into 32-bit
-    floats.
+    A column is represented by the position of its values among the numbers, or by a list of its values if they cannot
+    be stored as 32-bit floats.
     """
     numbers = _Numbers()
     groups = seed_groups(report.training_logs)
@@ -35,10 +37,11 @@ def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
 
 
 def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
-    """Returns the name of each run's experiment. Runs with different seeds form an experiment.
+    """Returns, for each run, the name of the experiment to which it belongs. Runs that differ only in the seed belong
+    to the same experiment.
 
-    Their settings must be equal except for seeds and output names. Without settings, their names must be equal except
-    for the seed.
+    The settings of these runs must be equal except for the seeds and the names of outputs. If no settings are
+    available, the names of the runs must be equal except for the seed.
     """
     keys: list[Any] = []
     for run in runs:
@@ -53,7 +56,7 @@ def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
 
 
 def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """Returns the logged quantities in groups, with their display settings."""
+    """Returns the logged quantities in groups, with their descriptions."""
     logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
     return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
 
@@ -87,14 +90,14 @@ def _run(run: TrainingLog, group: str, report: Report, numbers: _Numbers) -> dic
 
 
 class _Numbers:
-    """Concatenated columns of 32-bit floats."""
+    """Columns of 32-bit floats, stored one after another."""
 
     def __init__(self) -> None:
         self._columns: list[NDArray[np.float32]] = []
         self._length = 0
 
     def add(self, values: Sequence[float | None]) -> int | list[float | None]:
-        """Returns the position of a column, or the values themselves if they do not fit into 32-bit floats."""
+        """Returns the position of a column, or its values if they cannot be stored as 32-bit floats."""
         exact = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         size = np.abs(exact[np.isfinite(exact) & (exact != 0)])
         if len(size) and (size.max() > np.finfo(np.float32).max / 2 or size.min() < np.finfo(np.float32).tiny):
@@ -104,7 +107,9 @@ class _Numbers:
         return at
 
     def packed(self) -> bytes:
-        """Returns the bytes of all numbers, ordered by their position within a number, for better compression."""
+        """Returns the bytes of all numbers. The first bytes of all numbers come first, then the second bytes and so on,
+        which improves compression.
+        """
         if not self._columns:
             return b""
         numbers = np.concatenate(self._columns)

@@ -1,7 +1,8 @@
-"""Report that follows its inputs: a page that is served only to this computer and rebuilt when a file changes.
+"""Server for a report that follows its inputs. The page is accessible only from the same computer and is rebuilt when a
+file changes.
 
-The address contains a random token, and the Host header must be a loopback name (against DNS rebinding). The page may
-only ask its own server whether the inputs have changed.
+The address of the page contains a random token, and the Host header must be a loopback name (to prevent DNS rebinding).
+The page can send requests only to its own server, to ask if the inputs have changed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _HOSTS = frozenset({LOOPBACK, "localhost"})
 
 
 def state_of(paths: Sequence[str | Path]) -> str:
-    """Returns a hash of the size and time of all files, including the files in folders. Missing files also affect the
-    hash.
+    """Returns a hash of the sizes and modification times of all files, including the files in folders. The hash also
+    changes if a file is missing.
     """
     states: list[str] = []
     for path in map(Path, paths):
@@ -37,20 +38,22 @@ def state_of(paths: Sequence[str | Path]) -> str:
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Server for a page, which runs until it is shut down.
+    """Server for a report page, which runs until it is shut down.
 
     Args:
-        make: Function that makes the page for a state. The page must contain the state.
+        make: Function that creates the page for a given state of the inputs. The page must contain the state of the
+            inputs.
         state: Function that returns the current state of the inputs.
-        port: Port to listen on. 0 for any free port.
-        failed: Callback with the reason if a page cannot be made. The previous page is then kept.
+        port: Number of the port to listen on, or 0 for any free port.
+        failed: Callback that receives the reason if a page cannot be created. If no page can be created, the previous
+            page is kept.
 
     Attributes:
-        url: Address of the page, with its token.
+        url: Address of the page, including the token.
 
     Raises:
         OSError: If the port is in use.
-        ScapoError: If the first page cannot be made.
+        ScapoError: If the first page cannot be created.
     """
 
     daemon_threads = True
@@ -72,7 +75,7 @@ class ReportServer(ThreadingHTTPServer):
         self.url = f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
 
     def page(self) -> bytes:
-        """Returns the page for the current inputs, or the previous page while the inputs are incomplete."""
+        """Returns the page for the current inputs. While the inputs are incomplete, the previous page is returned."""
         with self._lock:
             if (now := self._state()) != self._seen:
                 try:

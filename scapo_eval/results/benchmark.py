@@ -1,9 +1,9 @@
 """Benchmark records, which define all properties of a benchmark in one place.
 
 The command-line verb, the Python function, the display names and the report section of a benchmark are all derived from
-its record. The shipped benchmarks are listed in :data:`SUMMARIES`. Each has a module ``scapo_eval/benchmarks/NAME``
-that defines the record ``BENCHMARK``. Benchmarks from other packages are entry points of the group
-``scapo.benchmarks``, which refer to a record.
+its record. The shipped benchmarks are listed in :data:`SUMMARIES`. Each shipped benchmark has a module
+``scapo_eval/benchmarks/NAME`` that defines the record ``BENCHMARK``. Other packages can add benchmarks as entry points
+of the group ``scapo.benchmarks``, each of which refers to a record.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ class Option:
     default, and it is a switch if the default is False.
 
     Attributes:
-        help: Effect of the option, for the help page.
-        flags: Names of the option. If empty, the name is derived from the parameter (``--like-this``).
-        metavar: Placeholder of the value on the help page.
-        file: ``read`` or ``written`` if the value is the path of an input or output file.
+        help: Description of the option's effect, for the help page.
+        flags: Names of the option on the command line. By default, the option is named after the parameter
+            (``--like-this``).
+        metavar: Placeholder for the value on the help page.
+        file: ``read`` if the value is the path of an input file, or ``written`` if it is the path of an output file.
         choices: Allowed values.
-        repeated: True if the option can be repeated. The values form a tuple.
-        at_least: Minimum value. If it is set, the value must be an integer.
+        repeated: True if the option can be repeated. The values of a repeated option form a tuple.
+        at_least: Minimum value. If a minimum is set, the value must be an integer.
 
     Example:
         >>> from scapo_eval import Option
@@ -95,9 +96,9 @@ class OnEngine:
 
     Attributes:
         function: Name of an engine method (:mod:`scapo_eval.distributed.engine`).
-        needs: Options that the method requires.
-        refuses: Options that the method does not support.
-        renamed: Option -> name of the method's parameter, if the two names differ.
+        needs: Names of the options that the method requires.
+        refuses: Names of the options that the method does not support.
+        renamed: Option -> name of the method's parameter, if it differs from the name of the option.
         given: Additional arguments of the method.
         finished: Function that post-processes the runs of all systems.
     """
@@ -118,59 +119,63 @@ class Benchmark:
 
     Attributes:
         name: Unique name, which is also the name of the metric set.
-        title: Display name, used as the heading above its metric columns. If empty, the name is used.
-        summary: One line of help. If empty, the line in :data:`SUMMARIES` is used.
-        help: Help text of the verb, which describes its function and its FILES.
-        metric_set: Function from the columns of a count table to the metric set. Runs may differ in the parts that they
-            cover. The value is None if the runs of the verb have the metrics of other benchmarks.
+        title: Display name, used as the heading above the metric columns of the benchmark. The default is ``name``.
+        summary: Help text of one line. The default is the line in :data:`SUMMARIES`.
+        help: Help text of the benchmark's command, which describes the command and the FILES that it accepts.
+        metric_set: Function that returns the metric set for the columns of a count table. The columns depend on the
+            parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark have the
+            metrics of other benchmarks.
         metric_names: Metric -> display name, for metrics that only this benchmark has.
-        name_of: Function from a metric to its display name, for names that follow a rule. It returns None for unknown
-            metrics.
-        meanings: Metric -> counted quantity, for the legend of a table. The quantity is a share unless the text states
-            otherwise.
-        canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. The id of all other metrics is
-            ``scapo.NAME.METRIC``.
-        dataset: Source of the published data, in the schema of Every Eval Ever. The value is empty if users score their
+        name_of: Function that returns the display name of a metric, if the display names follow a rule. The function
+            returns None for unknown metrics.
+        meanings: Metric -> description of the counted quantity, for the legend of a table. The quantity is a share
+            unless the text states otherwise.
+        canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. A metric that is not listed has
+            the id ``scapo.NAME.METRIC``.
+        dataset: Source of the published data in the schema of Every Eval Ever, or an empty mapping if users score their
             own data.
         dataset_by_protocol: True if ``dataset`` applies only to runs that follow a protocol.
-        headline: Main metrics, for tables of several benchmarks. The value is empty for all metrics.
+        headline: Names of the main metrics, for tables of several benchmarks. If empty, all metrics are main metrics.
         frontiers: ``(x metric, y metric, title)`` of plots of faithfulness against coverage.
         score: Function that returns one run for each system in the files
-            (:class:`~scapo_eval.benchmarks.systems.Systems`). Its keyword parameters are the options. If it returns no
-            runs, nothing is displayed.
-        files: Name of the files on the help page, and of the parameter in Python.
-        takes: Accepted kinds of files (:mod:`scapo_eval.readers.kinds`).
-        metavar: Notation for the files on the help page, if it is not ``FILES...``.
-        files_needed: True if at least one file is required. Otherwise, the options determine the action.
-        listed: Option for question files that accepts several values (``--questions a.json b.json``). The shell passes
-            the additional values as FILES.
-        options: Options, in the order of the help page.
+            (:class:`~scapo_eval.benchmarks.systems.Systems`). The keyword parameters of the function are the options of
+            the command. If the function returns no runs, the command displays no table.
+        files: Name of the files on the help page, and of the corresponding parameter in Python.
+        takes: Kinds of files that the command accepts (:mod:`scapo_eval.readers.kinds`).
+        metavar: Placeholder for the files on the help page. The default is ``FILES...``.
+        files_needed: True if at least one file is required. If no file is needed, the options determine what the
+            command does.
+        listed: Name of the option for question files, if this option accepts several values (``--questions a.json
+            b.json``). The shell passes the additional values of this option as FILES.
+        options: Options of the command, in the order of the help page.
         declares: Function whose keyword parameters are additional options.
-        scoring: True if ``score`` accepts the parameter ``scoring`` (ScoringOptions), the settings for captions.
+        scoring: True if ``score`` accepts the parameter ``scoring`` (ScoringOptions), which contains the settings for
+            captions.
         captions: True if the files contain captions.
-        own_files: Function from the options to the benchmark's own data files, which no output may overwrite.
-        verb: Name of the verb.
-        several: True if the verb accepts several systems and compares them with the first system.
-        function: Python function that scores one system. None derives it from ``score``.
-        engine: Engine function for clusters. The value is None if the benchmark runs only in one process.
+        own_files: Function that returns the benchmark's own data files for the given options. No output may overwrite
+            these files.
+        verb: Name of the benchmark's command.
+        several: True if the command accepts several systems and compares them with the first system.
+        function: Python function that scores one system, or None to derive it from ``score``.
+        engine: Engine function for clusters, or None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
-        advice: Function from the options to a remark that is printed with the results, or None.
-        asked: Description of the question files, for messages. The value is empty if the benchmark has no questions for
+        advice: Function that returns a remark for the given options, which is printed with the results, or None.
+        asked: Description of the question files for messages, or an empty string if the benchmark has no questions for
             models.
-        recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark,
-            according to its mode or question.
-        recognizes_file: Function that describes a file of answers, for messages. It returns None if the file does not
-            belong to this benchmark.
-        prompts: Function from a question file and its first record to ``(line, record)`` of every prompt. Each record
-            contains ``id``, ``prompt`` (or ``question``), ``image`` and the fields to copy into the answer. The
-            function returns None if the file does not belong to this benchmark.
-        augmented: Function that scores plain and description-augmented answers alike, see
-            :mod:`scapo_eval.benchmarks.augmented`. The value is None if unsupported.
-        view: Function that returns a run for each system and its
-            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report displays side by side. Its
-            arguments are the systems' files by name, the resampling settings and a callback for damaged records. The
-            value is None if the report displays only values.
-        protocols: Folder of the protocols of a benchmark from another package.
+        recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark, based on
+            its mode or question.
+        recognizes_file: Function that returns a description of a file of answers for messages, or None if the file does
+            not belong to this benchmark.
+        prompts: Function that receives a question file and its first record and returns ``(line, record)`` for every
+            prompt. Each record contains ``id``, ``prompt`` (or ``question``), ``image`` and the fields to copy into the
+            answer. The function returns None if the file does not belong to this benchmark.
+        augmented: Function that scores plain and description-augmented answers by the same rules, see
+            :mod:`scapo_eval.benchmarks.augmented`, or None if the benchmark does not support this comparison.
+        view: Function that returns, for each system, a run and its
+            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` objects, which the report displays side by side.
+            The arguments of the function are the systems' files by name, the resampling settings and a callback for
+            damaged records. ``view`` is None if the report displays only the values of the benchmark's metrics.
+        protocols: Folder with the protocols of a benchmark from another package.
     """
 
     name: str
@@ -225,7 +230,9 @@ class Benchmark:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """Returns the entry points from other packages, by name. Names of shipped benchmarks are ignored."""
+    """Returns the entry points of benchmarks in other packages, by name. Entry points with the name of a shipped
+    benchmark are ignored.
+    """
     from importlib.metadata import entry_points
 
     return {
@@ -234,7 +241,7 @@ def _others() -> Mapping[str, EntryPoint]:
 
 
 def other_benchmarks() -> list[str]:
-    """Returns the names of the benchmarks from other packages."""
+    """Returns the names of the benchmarks that other packages add."""
     return sorted(_others())
 
 
@@ -244,7 +251,7 @@ def benchmark_names() -> list[str]:
 
 
 def has_benchmark(name: str) -> bool:
-    """Returns True if a benchmark of this name exists."""
+    """Returns True if a benchmark has the given name."""
     return name in SUMMARIES or name in _others()
 
 
@@ -279,8 +286,8 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 
 def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
-    """Yields the records of the named benchmarks (None for all). Records that fail to load are omitted with a
-    warning.
+    """Yields the records of the named benchmarks, or of all benchmarks for None. Records that fail to load are omitted
+    with a warning.
     """
     return filter(None, map(_loadable, benchmark_names() if names is None else names))
 

@@ -1,4 +1,4 @@
-"""Validation of results files before further computation. Errors name the invalid field."""
+"""Validation of results files before their counts are used. Error messages name the invalid field."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .signature import Signature
 
 
 def check_results(document: Mapping[str, Any]) -> None:
-    """Checks ``metric``, ``systems`` and ``per_image`` of a results file.
+    """Checks the fields ``metric``, ``systems`` and ``per_image`` of a results file.
 
     Counts must be non-negative integers, rows must be complete, and image ids must be unique even if their spelling
-    differs. The counts of a system must equal the sums of its rows. Columns must satisfy the constraints of the metric
-    set (:attr:`scapo_eval.results.metric.MetricSet.at_most`, ``adds_up``). The rows must agree with the statements of
-    the system: its numbers of records and images, the hashes of its image ids and ground-truth cells, and its captions
-    per image.
+    differs. The counts of a system must equal the sums over its rows. Columns must satisfy the constraints of the
+    metric set (:attr:`scapo_eval.results.metric.MetricSet.at_most`, ``adds_up``). The rows must agree with what the
+    file states about the system: its numbers of records and images, the hashes of its image ids and ground-truth cells,
+    and its captions per image.
 
     Raises:
-        InputError: If a check fails. The message names the field, for example ``per_image[0].rows[3]``.
+        InputError: If a check fails. The message names the invalid field, for example ``per_image[0].rows[3]``.
     """
     metric_set = _typed(document, "metric", str, "")
     systems = _typed(document, "systems", list, "")
@@ -136,7 +136,7 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
 
 
 def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
-    """Checks that the counts by image and column value add up to the total counts."""
+    """Checks that the counts for each image and column value add up to the total counts."""
     _typed(by, "column", str, place)
     ids, values, rows = (_typed(by, key, list, place) for key in ("image_ids", "values", "rows"))
     if not len(ids) == len(values) == len(rows):
@@ -168,7 +168,7 @@ def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:
 
 
 def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str, metric_set: str) -> None:
-    """Raises an error if a system's statements contradict its rows."""
+    """Raises an error if a system's rows contradict what the file states about the system."""
     signature = Signature.parse(system["signature"])
     ids, n = evidence["image_ids"], system["n_captions"]
     fields = signature.fields
@@ -213,7 +213,7 @@ record. The hash of AMBER also covers question ids, which the rows do not contai
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """Returns the possible ``ids`` hashes of image ids, which may be sorted as text or as numbers."""
+    """Returns the possible hashes ``ids`` of a set of image ids, which may have been sorted as text or as numbers."""
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))
@@ -221,7 +221,7 @@ def _hashes(ids: list[str]) -> list[str]:
 
 
 def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
-    """Returns the (images, columns) counts after validating each of them."""
+    """Returns the (images, columns) counts after checking that each count is valid."""
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(columns):
             size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)

@@ -1,4 +1,6 @@
-"""Comparison of runs: the difference of every metric to the first run, with an interval and a paired test."""
+"""Comparison of runs. For every metric, the comparison contains the difference from the first run, with an interval and
+a paired test.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +30,23 @@ def compare(
 
     Args:
         runs: Runs to compare. The first run is the baseline.
-        resampling: Settings for all intervals and tests. None selects the settings of the first run.
+        resampling: Settings for all intervals and tests, or None for the settings of the first run.
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
-        allow_different: True to compare runs that were scored differently, and to list the differing fields in every
-            row.
-        margin: Largest difference between equivalent systems (0.01 is one percentage point), for ``p_equivalence``.
+        allow_different: True to compare runs that were scored with different settings, and to list the differing
+            settings in every row.
+        margin: Largest difference between systems that count as equivalent (0.01 is one percentage point), for
+            ``p_equivalence``.
 
     Returns:
-        The runs with uniform intervals, a joint verdict on every system
-        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains ``system,
-        baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` refer to the ``n_images``
-        shared images. ``n_differing`` is the number of shared images with different counts for the metric. The test
-        results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected over the systems compared in
-        that metric. ``standard_error`` is the standard error of the difference, and ``detectable`` is the smallest
-        difference that a sample of this size detects with a power of 80 %. A margin adds ``p_equivalence``.
-        ``allow_different`` adds ``differing``, the differing fields of the two signatures.
+        The runs with intervals by the same method, a joint verdict on every system
+        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains the fields
+        ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
+        from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for
+        the metric. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
+        number of systems that are compared in the metric. ``standard_error`` is the standard error of the difference,
+        and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. With a
+        margin, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also contains
+        ``differing``, which lists the differing fields of the two signatures.
 
     Raises:
         InputError: If the runs belong to different benchmarks, or were scored with different settings (for example
@@ -75,11 +79,12 @@ def compare(
 
 
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
-    """Returns a mapping from each differing setting of two runs to both of its values.
+    """Returns a mapping from each setting in which two runs differ to the two values of the setting.
 
-    The settings are the fields of the signatures (:meth:`~scapo_eval.results.signature.Signature.differences`), the
-    ground-truth cells of the shared images, and the most frequent number of captions per image. If images are shared,
-    their cells are compared instead of the names and label sets of the ground truths.
+    Compared are the fields of the signatures (:meth:`~scapo_eval.results.signature.Signature.differences`), the
+    ground-truth cells of the shared images, and the most frequent number of captions per image. If the runs share
+    images, the ground-truth cells of these images are compared instead of the names and label sets of the ground
+    truths.
     """
     differing = run.signature.differences(other.signature)
     differing.pop("per_image", None)

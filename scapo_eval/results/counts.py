@@ -1,4 +1,4 @@
-"""Counts per image, the reduced form of a run that intervals, tests and reports require."""
+"""Counts per image. Intervals, tests and reports require only these counts from a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..base.reprs import fields_in_short
 
 @dataclass(frozen=True, slots=True)
 class CountTable:
-    """Counts summed per image, the only data that intervals, tests and reports require from a run.
+    """Table of the counts of a run, summed per image.
 
     Attributes:
         columns: Names of the counts.
         image_ids: Canonical image ids, sorted.
         rows: (images, columns) int64 counts.
         cells: (images,) uint64 fingerprint of each image's ground-truth cells, see
-            :meth:`scapo_eval.truths.oracle.Truth.prints`. The value is None if the images have no ground truth, or if
+            :meth:`scapo_eval.truths.oracle.Truth.prints`. ``cells`` is None if the images have no ground truth, or if
             no fingerprints were recorded.
     """
 
@@ -43,7 +43,7 @@ class CountTable:
         return dict(zip(self.columns, self.total.tolist(), strict=True))
 
     def select(self, image_ids: Iterable[str]) -> CountTable:
-        """Returns the rows of the listed images, in the given order. A missing image raises KeyError."""
+        """Returns the rows of the given images, in the given order. KeyError is raised if an image is missing."""
         position = {image: k for k, image in enumerate(self.image_ids)}
         ids = tuple(image_ids)
         places = [position[image] for image in ids]
@@ -51,12 +51,12 @@ class CountTable:
 
     @property
     def truth(self) -> str | None:
-        """Hash of the ground-truth cells of all images, for a signature."""
+        """Hash of the ground-truth cells of all images, which is stored in the signature."""
         return None if self.cells is None else digest([self.cells.astype("<u8").tobytes()])
 
     @property
     def per_image(self) -> int | None:
-        """Most frequent number of captions per image. The value is None if captions are not counted."""
+        """Most frequent number of captions per image, or None if captions are not counted."""
         if "captions" not in self.columns or not len(self.rows):
             return None
         numbers, images = np.unique(self.rows[:, self.columns.index("captions")], return_counts=True)
@@ -64,7 +64,7 @@ class CountTable:
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the distinct values of ``where``, sorted, and the sum of the rows for each value."""
+    """Returns the sorted distinct values of ``where``, and for each value the sum of its rows."""
     order = np.argsort(where, kind="stable")
     ordered = where[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -72,13 +72,15 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
 
 
 def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """Converts counts to the smallest integer type that fits, for transfer between processes."""
+    """Converts counts to the smallest integer type that can represent them, for transfer between processes."""
     extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
 
 
 class CountBuilder:
-    """Builder that sums the rows of records per image. Its memory grows with the number of images, not of records."""
+    """Builder of a count table that sums the rows of records per image. The memory use grows with the number of images,
+    not with the number of records.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
@@ -89,7 +91,7 @@ class CountBuilder:
         self._given = np.zeros(0, dtype=bool)
 
     def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
-        """Adds one row per record.
+        """Adds the rows of records, one row per record.
 
         Args:
             image_ids: Canonical image id of each record.
@@ -101,10 +103,10 @@ class CountBuilder:
         np.add.at(self._rows, where, rows)
 
     def add_known(self, known: Sequence[str], where: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Adds sums for distinct images of a fixed list, without processing their ids.
+        """Adds summed rows for distinct images from a fixed list, without processing the image ids.
 
         Args:
-            known: Canonical ids. Every call must pass the same list.
+            known: Canonical ids. Every call must pass the same list as ``known``.
             where: (n,) distinct positions in ``known``.
             rows: (n, columns) counts.
         """
@@ -121,7 +123,7 @@ class CountBuilder:
             self._rows = grown
 
     def table(self) -> CountTable:
-        """Returns the current table, with images sorted by id."""
+        """Returns a table of the rows added so far, with images sorted by id."""
         given = np.flatnonzero(self._given)
         ids, rows = [self._known[k] for k in given.tolist()], self._sums
         if self._index:

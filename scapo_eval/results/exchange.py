@@ -1,7 +1,7 @@
 """Export of results to the schema of Every Eval Ever (evalevalai.com), version 0.3.
 
 Each system and benchmark yields one document, which describes the model, the evaluation, and every metric with its
-value and uncertainty. The schema requires more information about a model than a results file contains. Missing
+value and uncertainty. The schema requires information about a model that a results file does not contain. Missing
 information is exported as ``unknown``.
 """
 
@@ -27,12 +27,12 @@ Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Information for an export that a results file does not contain.
+    """Information that an export requires and that a results file does not contain.
 
     Attributes:
         timestamp: Creation time of the document, in seconds since 1970.
         organization: Evaluating organization.
-        relationship: Relationship of the organization to the developer of the model.
+        relationship: Relationship of the evaluating organization to the developer of the model.
         models: (system, model id) pairs. A model id has the form ``developer/name``, as on Hugging Face.
     """
 
@@ -50,7 +50,7 @@ INTERVALS = {"wilson": "Wilson, effective sample size by image", "percentile": "
 
 
 def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
-    """Converts a run to a document of Every Eval Ever. Metrics without a value are omitted.
+    """Converts a run to a document in the schema of Every Eval Ever. Metrics without a value are omitted.
 
     Raises:
         InputError: If no metric of the run has a value.
@@ -98,7 +98,7 @@ KINDS = ("accuracy", "precision", "recall", "f1")
 
 
 def _source(run: Run) -> dict[str, Any]:
-    """Returns the evaluated data: the public dataset, the sample, and the hash of the image ids."""
+    """Returns a description of the evaluated data: the public dataset, the sample, and the hash of the image ids."""
     benchmark = run.metric_set.name
     fields = run.signature.fields
     record = find_benchmark(benchmark)
@@ -162,17 +162,17 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
 
 
 def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields one record per answer or caption, based on the evidence of a scoring verb.
+    """Yields one record per answer or caption, based on the evidence that a scoring command wrote.
 
-    An answer has the score 1 if it is correct, otherwise 0. A caption has the score of its ``chair_s`` indicator: 1 if
-    it contains a hallucinated mention, otherwise 0. A caption is correct if it contains none.
+    An answer has the score 1 if it is correct, otherwise 0. A caption has the score 1 if it contains a hallucinated
+    mention (``chair_s``), otherwise 0. A caption without a hallucinated mention counts as correct.
 
     Args:
-        document: Document of the same run from :func:`every_eval_ever`.
-        evidence: Lines from ``--per-answer`` or ``--per-caption``.
+        document: Document that :func:`every_eval_ever` returned for the same run.
+        evidence: Lines of evidence that ``--per-answer`` or ``--per-caption`` wrote.
 
     Raises:
-        InputError: If a line comes from neither option.
+        InputError: If a line was written by neither of the two options.
     """
     results = {result["evaluation_result_id"]: result for result in document["evaluation_results"]}
     wanted: tuple[str, ...]
@@ -222,11 +222,11 @@ def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
 
 
 def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) -> dict[str, Any]:
-    """Returns the document with a reference to its instance-level file.
+    """Returns the document with a reference to its file of instance-level results.
 
     Args:
         document: Aggregate document.
-        path: Path of the instance-level file, relative to the root of the datastore.
+        path: Path of the file with instance-level results, relative to the root of the datastore.
         data: Content of the file.
         rows: Number of lines in the file.
     """
@@ -245,7 +245,7 @@ def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) 
 def datastore_path(document: dict[str, Any]) -> str:
     """Returns the path of a document in the datastore: ``data/benchmark/developer/model/UUID.json``.
 
-    The UUID is the hash of the document in the form of version 4, so equal documents have equal names.
+    The UUID has the form of version 4 and is derived from a hash of the document, so equal documents have equal names.
     """
     benchmark = document["evaluation_id"].partition("/")[0]
     developer, _, model = document["model_info"]["id"].rpartition("/")
@@ -255,15 +255,15 @@ def datastore_path(document: dict[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Converts a name to a valid file name for all file systems."""
+    """Converts a name to a file name that is valid on all file systems."""
     return re.sub(r"[^\w.\-]+", "_", name).strip("._") or "unnamed"
 
 
 def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[str, Any]]:
-    """Yields one document per run.
+    """Yields one document of Every Eval Ever per run.
 
     Raises:
-        InputError: If a model id refers to an unknown system, or a run has no value.
+        InputError: If a model id is given for an unknown system, or a run has no value.
     """
     names = [run.name for run in runs]
     for name, _ in provenance.models:

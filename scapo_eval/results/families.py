@@ -19,9 +19,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def tarone_holm(p_values: Sequence[float], smallest: Sequence[float]) -> list[float]:
     """Applies Holm's correction after excluding tests that cannot reach significance.
 
-    A discrete test has a smallest attainable p-value, for example 2 / 32 for five differing images. If this minimum
-    exceeds a p-value, the test cannot cause a false finding at that level (Tarone 1990; step-down and consistent across
-    levels as in Hommel & Krummenauer 1998). As in Holm's method, the correction controls the probability of any false
+    A discrete test has a smallest attainable p-value, for example 2 / 32 if five images differ. At significance levels
+    below this minimum, the test cannot cause a false finding (Tarone 1990; step-down and consistent across levels as in
+    Hommel & Krummenauer 1998). Like Holm's method, this correction controls the probability of making any false
     finding.
 
     Args:

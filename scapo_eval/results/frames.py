@@ -1,4 +1,4 @@
-"""Results as a tidy data frame with one row per system and metric."""
+"""Conversion of results to a tidy data frame with one row per system and metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ COLUMNS = ("system", "metric", *NUMBERS, "n_images", "signature")
 
 
 def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Returns a pandas DataFrame from records with the keys COLUMNS. Numbers are floats, and missing numbers are NaN.
+    """Returns a pandas DataFrame from records whose keys are COLUMNS. Numbers are converted to floats, and missing
+    numbers to NaN.
 
     Raises:
         MissingExtra: If pandas is not installed.

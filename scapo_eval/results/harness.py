@@ -1,9 +1,10 @@
-"""Import of values that other harnesses computed. The values are stored in a results file without recomputation.
+"""Import of metric values that other evaluation harnesses computed. The values are stored in a results file without
+being recomputed.
 
 lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``.
-VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns identify the benchmark. Each of the paper's
-general benchmarks has a single name and scale, independent of the harness. The field ``printed`` contains the original
-number of the harness.
+VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns identify the benchmark. Each of the general
+benchmarks in the paper has one name and one scale, independent of the harness. The field ``printed`` contains the
+number as the harness reports it.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ _MAIN_SPLITS = ("validation", "val", "dev", "none", "")
 
 @dataclass(frozen=True, slots=True)
 class HarnessValue:
-    """An imported value, as stored in a results file.
+    """Value that another harness computed, as stored in a results file.
 
     Attributes:
         value: Value as a fraction, or on the scale of the harness if ``plain`` is True.
-        printed: Original number of the harness.
+        printed: Number as the harness reports it.
         plain: True if the value is not a fraction.
-        stderr: Standard error on the scale of ``value``. The value is None if the file contains none.
+        stderr: Standard error on the scale of ``value``, or None if the file contains none.
     """
 
     value: float
@@ -71,7 +72,9 @@ class HarnessValue:
     stderr: float | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """Returns the entry for a results file. Without a standard error, the entry has no interval."""
+        """Returns the entry of the value in a results file. If the standard error is unknown, the entry has no
+        interval.
+        """
         half = None if self.stderr is None else NORMAL_95 * self.stderr
         return {
             "value": self.value,
@@ -88,10 +91,10 @@ class HandedOver:
 
     Attributes:
         path: Path of the file.
-        tool: ``lmms-eval`` or ``vlmevalkit``.
-        model: Name of the evaluated model. The value is None if the file does not contain the name.
-        values: Metric -> value. Metrics of unknown benchmarks are named ``task/metric``.
-        n: Number of evaluated answers. The value is None if the file does not contain the number.
+        tool: Name of the harness: ``lmms-eval`` or ``vlmevalkit``.
+        model: Name of the evaluated model, or None if the file does not contain the name.
+        values: Metric -> value. The metrics of unknown benchmarks are named ``task/metric``.
+        n: Number of evaluated answers, or None if the file does not contain the number.
         details: Additional fields for the signature.
     """
 
@@ -127,12 +130,13 @@ def handed_over(source: Recognized, path: Input) -> HandedOver:
 
 
 def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
-    """Combines imported values in a results file. Several files of one system are merged.
+    """Combines imported values into the content of a results file. If several files belong to one system, their values
+    are merged.
 
     Args:
-        runs: Content of the files, at least one.
-        name: Name of the system, if all files belong to one system. Otherwise, the model or the file name identifies
-            the system of each file.
+        runs: Content of the imported files, of which there is at least one.
+        name: Name of the system if all files belong to the same system, otherwise None. If no name is given, the model
+            or the file name identifies the system of each file.
 
     Raises:
         InputError: If two files of one system contain the same metric.
@@ -212,7 +216,7 @@ def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, HarnessValue]]
 
 
 def _lmms_model_name(document: Record) -> str | None:
-    """Returns the model name, which is the last part of the path or hub name of the weights."""
+    """Returns the name of the model, which is the last part of the path or hub name of its weights."""
     config = document.get("config")
     told = config.get("model_args") if isinstance(config, dict) else None
     match = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
@@ -250,7 +254,7 @@ def _vlmevalkit(rows: Rows) -> HandedOver:
 
 
 def _as_table(rows: Rows) -> Iterator[Record]:
-    """Yields the records of a table. A JSON object of columns is transposed into rows."""
+    """Yields the records of a table. A JSON object that contains columns is transposed into rows."""
     for _, record in rows:
         lists = [value for value in record.values() if isinstance(value, list)]
         if not lists:
@@ -263,7 +267,9 @@ Known = Mapping[str, tuple[str, float | None]]
 
 
 def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
-    """Returns all numbers of a table. A number is named ``benchmark/row/column`` unless it is a known metric."""
+    """Returns all numbers in a table with their names. A number is named ``benchmark/row/column`` unless it is a known
+    metric.
+    """
     values: dict[str, HarnessValue] = {}
     for row in table:
         group = str(row.get(key) or "") if key else ""
@@ -278,7 +284,7 @@ def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str 
 
 
 def _main_split(table: Sequence[Record], name: str) -> Known:
-    """Returns the overall accuracy of the split that papers report, which is the validation split if there is one."""
+    """Returns the overall accuracy on the split that papers report, which is the validation split if there is one."""
     splits = [str(row.get("split") or "") for row in table]
     main = next((split for split in _MAIN_SPLITS if split in splits), None)
     if main is None:
@@ -287,10 +293,10 @@ def _main_split(table: Sequence[Record], name: str) -> Known:
 
 
 def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
-    """Returns the overall accuracies of MMBench, which is scored circularly (``_acc.csv``) or in both ways
-    (``_acc_all.csv``).
+    """Returns the overall accuracies of MMBench from a table with circular scoring (``_acc.csv``) or with circular and
+    vanilla scoring (``_acc_all.csv``).
 
-    Vanilla tables from older versions have the same columns and are recognized only by their file name.
+    Tables with vanilla scoring from older versions have the same columns, so only the file name distinguishes them.
     """
     splits = {str(row.get("split") or "") for row in table}
     both: dict[str, tuple[str, float | None]] = {}
@@ -307,8 +313,8 @@ def _harness_value(number: float, scale: float | None, stderr: float | None) -> 
 
 
 def _number(value: object) -> float | None:
-    """Converts a value to a finite float, including numbers stored as text. Returns None for ``N/A`` and other
-    values.
+    """Converts a value to a finite float. Numbers that are stored as text are accepted. Returns None for ``N/A`` and
+    all other values that are not numbers.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None

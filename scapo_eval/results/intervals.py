@@ -1,10 +1,10 @@
-"""Confidence intervals that keep their level near 0 and 1, with the required quantile functions.
+"""Confidence intervals that keep their coverage for values near 0 and 1, and the quantile functions that they require.
 
-A share has Wilson's score interval (Wilson 1927) with Student's quantile. Its number of trials is the effective size of
-the sample (:func:`~scapo_eval.results.linear.effective_size`). With three or fewer events, the lower bound is a Poisson
-bound (Brown, Cai & DasGupta 2001). The difference of two systems on the same images has an interval that combines their
-two intervals and their correlation (Newcombe 1998, method 10; Zou & Donner 2008). A metric that is not a share has
-Student's interval.
+The interval of a share is Wilson's score interval (Wilson 1927) with Student's quantile. The number of trials in
+Wilson's interval is the effective size of the sample (:func:`~scapo_eval.results.linear.effective_size`). If there are
+at most three events, the lower bound is a Poisson bound (Brown, Cai & DasGupta 2001). The interval of the difference
+between two systems on the same images combines the two systems' intervals and the correlation of their values (Newcombe
+1998, method 10; Zou & Donner 2008). The interval of a metric that is not a share is Student's interval.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ def normal() -> NormalDist:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Returns the quantile of Student's t by Wallace's approximation (1959), with an error below 0.3 % if df is at
-    least 5.
+    """Returns a quantile of Student's t distribution by Wallace's approximation (1959). The error is below 0.3 % if
+    there are at least 5 degrees of freedom.
     """
     z = normal().inv_cdf(p) * (8 * df + 3) / (8 * df + 1)
     return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
 
 
 def t_tail(t: float, df: float) -> float:
-    """Returns the probability that Student's t exceeds ``t``. This function is the inverse of :func:`t_quantile`."""
+    """Returns the probability that a variable with Student's t distribution exceeds ``t``. This function is the inverse
+    of :func:`t_quantile`.
+    """
     z = math.sqrt(df * math.log1p(t * t / df)) * (8 * df + 1) / (8 * df + 3)
     return normal().cdf(-math.copysign(z, t))
 
 
 def chi2_tail(x: float, df: int) -> float:
-    """Returns the probability that a chi-squared variable exceeds ``x``, using the finite sums for integer degrees of
-    freedom.
+    """Returns the probability that a chi-squared variable with an integer number of degrees of freedom exceeds ``x``.
+    The probability is computed from finite sums.
     """
     if x <= 0:
         return 1.0
@@ -79,8 +81,8 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 
 
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
-    """Returns the lower bound of a share with few events, a Poisson bound by the approximation of Wilson and Hilferty
-    (1931).
+    """Returns the lower bound of a share with few events. The bound is a Poisson bound in the approximation of Wilson
+    and Hilferty (1931).
     """
     events = share * n
     if not 0 < events < FEW_EVENTS:
@@ -112,17 +114,18 @@ def _bounds(linear: Linear, confidence: float, *, single: bool) -> list[tuple[fl
 
 
 def intervals(linear: Linear, confidence: float) -> dict[str, Interval]:
-    """Returns a mapping from metric to interval.
+    """Returns a mapping from each metric to its confidence interval.
 
-    The bounds are None if the metric has no value, or if it is not a fraction and its spread is 0.
+    Both bounds are None if the metric has no value, or if the metric is not a fraction and does not vary over the
+    images.
     """
     bounds = _bounds(linear, confidence, single=True)
     return {name: Interval(*(pair or (None, None))) for name, pair in zip(linear.names, bounds, strict=True)}
 
 
 def difference_intervals(a: Linear, b: Linear, confidence: float) -> dict[str, Interval]:
-    """Returns a mapping from metric to the interval of ``a - b``. Both systems must have the same images in the same
-    order.
+    """Returns a mapping from each metric to the confidence interval of ``a - b``. The two tables must contain the same
+    images in the same order.
     """
     made = {}
     pairs = zip(_bounds(a, confidence, single=False), _bounds(b, confidence, single=False), strict=True)
@@ -148,11 +151,12 @@ def null_variance(
     r: Floats,
     fraction: NDArray[np.bool_],
 ) -> Floats:
-    """Returns the squared standard error of a difference under the hypothesis of equal values.
+    """Returns the squared standard error of a difference under the hypothesis that both values are equal.
 
-    For fractions, the error is that of two proportions with their effective sizes, at their common value. It is
-    therefore also valid if one system has no events. For other numbers, the error combines the two variances. Arrays of
-    all shapes are broadcast.
+    For fractions, this is the error of the difference between two proportions that equal their common value and have
+    the systems' effective sizes. The error for fractions is therefore also valid if one system has no events. For
+    metrics that are not fractions, the error combines the variances of the two systems. Arguments of different shapes
+    are broadcast.
     """  # fmt: skip
     (x, y), (v, w), (m, n) = values, variances, sizes
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,14 +1,15 @@
-"""Metrics as ratios of sums over images, the basis of intervals, tests and power.
+"""Metrics expressed as ratios of sums over images. Intervals, tests and power analysis are based on these ratios.
 
-A metric is a function of summed counts. Near the sums of a run, the metric is to first order a ratio ``sum(numerators)
-/ sum(volumes)`` with one numerator and one volume per image (linearization, or infinitesimal jackknife: Efron 1982,
-Woodruff 1971). For a metric that is already a ratio, its counts are used and the result is exact. For a harmonic mean,
-an F1 or a mean over categories, the numerator contains the influence of the image.
+A metric is a function of summed counts. Near the sums of a run, a metric is approximately (to first order) a ratio
+``sum(numerators) / sum(volumes)`` with one numerator and one volume per image. This method is called linearization or
+infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ratio, its counts are the numerators and
+volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
+image contains its influence on the value.
 
-The spread of the ratio over images yields its standard error, for any dependence within an image. The ratio of the
-squared error to the variance of a proportion with the same number of independent trials is the design effect (Kish
-1965). The design effect determines the effective size, which is the equivalent number of independent trials (Korn &
-Graubard 1998).
+The variation of the terms over the images determines the standard error of the ratio. The standard error is valid for
+any dependence within an image. The design effect is the squared standard error divided by the variance of a proportion
+with the same number of independent trials (Kish 1965). The design effect determines the effective size, which is the
+equivalent number of independent trials (Korn & Graubard 1998).
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ due to chance.
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Metrics of a set as ratios of sums over n images.
+    """Metrics of one metric set, expressed as ratios of sums over n images.
 
     Attributes:
         names: Names of the M metrics.
         values: (M,) values. NaN marks a missing value.
-        numerators, volumes: (n, M) arrays. The ratio of their sums is the value.
-        trials: (M,) independent trials per unit of volume without clustering. The value is 0 if undefined.
-        fraction: (M,) True if the value is a share in [0, 1].
+        numerators, volumes: (n, M) arrays, whose sums over the images have the values as ratios.
+        trials: (M,) number of independent trials per unit of volume if there is no clustering. The number is 0 if it is
+            undefined.
+        fraction: (M,) True if the metric is a share in [0, 1].
     """
 
     names: tuple[str, ...]
@@ -53,43 +55,48 @@ class Linear:
 
     @property
     def images(self) -> Floats:
-        """(M,) number of images that contribute to each metric."""
+        """(M,) array with the number of images that contribute to each metric."""
         return np.asarray(((self.volumes != 0) | (self.numerators != 0)).sum(axis=0), dtype=np.float64)
 
     @property
     def influences(self) -> Floats:
-        """(n, M) contribution of each image to the value. Each column sums to 0."""
+        """(n, M) array with the contribution of each image to each value. The values in each column have the sum 0."""
         volume = self.volumes.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.numerators - self.values * self.volumes) / volume)
 
     @property
     def variances(self) -> Floats:
-        """(M,) squared standard error of the value for independent images. The error is 0 for a single image."""
+        """(M,) array with the squared standard error of each value, which assumes that images are independent. The
+        squared standard error is 0 if there is only one image.
+        """
         images = self.images
         factor = np.divide(images, images - 1, out=np.ones_like(images), where=images > 1)
         return np.asarray(factor * (self.influences**2).sum(axis=0))
 
     @property
     def sizes(self) -> Floats:
-        """(M,) effective size, see :func:`effective_size`. The size is defined only for fractions."""
+        """(M,) array with the effective size of each metric, see :func:`effective_size`. The effective size is defined
+        only for fractions.
+        """
         volume = self.volumes.sum(axis=0)
         return effective_size(self.values, self.variances, self.trials * volume, self.images)
 
 
 def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floats) -> Floats:
-    """Returns the number of independent trials with the same standard error.
+    """Returns the number of independent trials that would have the same standard error.
 
     Args:
-        value: Fractions of any shape. All arguments are broadcast.
-        variance: Squared standard error, from the spread over images.
-        trials: Number of trials. If it is 0 (unknown), the number of images is used.
+        value: Fractions, in an array of any shape. All other arguments are broadcast to this shape.
+        variance: Squared standard error, estimated from the variation over images.
+        trials: Number of trials, or 0 to use the number of images because the number of trials is unknown.
         images: Number of images.
 
     Returns:
-        ``trials / design effect``. The design effect is the variance divided by the variance of independent trials. An
-        effect below 1 is shrunk toward 1, more strongly with fewer images (FLOOR_IMAGES). The effect is 1 if the value
-        is 0 or 1, because there is no spread to measure.
+        The effective size, which is the number of trials divided by the design effect. The design effect is the
+        variance divided by the variance of independent trials. A design effect below 1 is shrunk toward 1, and more
+        strongly if there are fewer images (FLOOR_IMAGES). The design effect is set to 1 if the value is 0 or 1, because
+        the counts then do not vary.
     """
     known = trials > 0
     n = np.where(known, trials, images)
@@ -154,9 +161,10 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
-    """Returns pairs of (images,) counts, the events and their opposites, for every share in a formula.
+    """Returns a pair of (images,) arrays for every share in a formula, with the counts of the events and of their
+    opposites.
 
-    The list is empty if a column that affects the formula is neither part of another column nor a cell of a table.
+    The list is empty if the formula depends on a column that is neither a part of another column nor a cell of a table.
     """
     position = {column: k for k, column in enumerate(metrics.columns)}
     rows = table.rows
@@ -178,7 +186,7 @@ def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[t
 
 
 def _active(slopes: Floats, at: Floats) -> list[int]:
-    """Returns the positions of the columns that affect a formula."""
+    """Returns the positions of the columns on which a formula depends."""
     return [k for k in range(len(slopes)) if abs(slopes[k]) * max(at[k], 1.0) > _EDGE]
 
 
@@ -192,7 +200,7 @@ def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Float
 
 
 def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
-    """Returns the (columns,) derivatives of a formula at summed counts, using central differences."""
+    """Returns the (columns,) derivatives of a formula at the summed counts, computed with central differences."""
     steps = _STEP * np.maximum(at, 1.0)
     steps = np.minimum(steps, np.where(at > 0, at / 2, steps))
     points = at + np.concatenate([np.diag(steps), -np.diag(steps)])
@@ -203,8 +211,8 @@ def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
 
 
 def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:
-    """Returns the variance of a value under independent trials. A trial counts in its column and in all containing
-    columns.
+    """Returns the variance that a value would have if the trials were independent. Each trial counts in its own column
+    and in all columns that contain this column.
     """
     holders: dict[int, set[int]] = {k: {k} for k in active}
     for _ in active:  # repeated, to include indirect containment
@@ -218,10 +226,11 @@ def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence
 
 
 def correlations(a: Linear, b: Linear) -> Floats:
-    """Returns the (M,) correlations of two systems' values over their shared images, given in the same order.
+    """Returns the (M,) correlations between the values of two systems on the same images. Both systems must list the
+    images in the same order.
 
-    The correlation is at most ``1 - 2 / n``, since agreement on all n images does not prove perfect agreement in
-    general.
+    The correlation is limited to ``1 - 2 / n``, because two systems that agree on all n images may still differ on
+    other images.
     """
     x, y = a.influences, b.influences
     scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
@@ -232,7 +241,7 @@ def correlations(a: Linear, b: Linear) -> Floats:
 
 
 def covariance(table: CountTable, metrics: MetricSet, names: Sequence[str]) -> NDArray[Any]:
-    """Returns the (k, k) covariance of the values of selected metrics over the same images."""
+    """Returns the (k, k) covariance matrix of k metrics, computed over the same images."""
     linear = linearized(table, metrics)
     influences = linear.influences[:, [linear.names.index(name) for name in names]]
     n = len(influences)

@@ -1,8 +1,8 @@
-"""Metrics as functions of summed integer counts.
+"""Definition of metrics as functions of summed integer counts.
 
-Each record is reduced to a small row of integers, and every metric is computed from summed rows. Shards can therefore
-be merged by addition, the bootstrap resamples rows without matching captions again, and a paired test needs no second
-pass.
+Each record is reduced to a small row of integers, and every metric is computed from sums of these rows. Parts of a data
+set can therefore be merged by addition, the bootstrap can resample rows without reading captions again, and a paired
+test needs no second pass over the captions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Formula = Callable[[Sums], Floats]
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """Metrics that are computed from one set of counts.
+    """Metrics that are all computed from one set of counts.
 
     Attributes:
         name: Name in the first field of the signature (``capscore``, ``chair``, ``density``...).
         columns: Names of the integer counts of one record, in order.
-        formulas: Metric -> function of the summed columns, in display order.
-        higher_is_better: Metric -> True if higher values are better, for colors and arrows. A metric is absent or None
-            if neither direction is better.
-        plain_numbers: Metrics that are not fractions and therefore are not displayed in percent.
-        at_most: Pairs of columns. In every row, the first count is at most the second count.
-        adds_up: ``((parts...), whole)`` of columns whose parts add up to the whole in every row.
-        cells: Columns that count disjoint events, such as the cells of a yes/no table.
+        formulas: Metric -> function that computes its value from the summed columns, in display order.
+        higher_is_better: Metric -> True if higher values are better, for colors and arrows. A metric is absent from the
+            mapping, or has the value None, if neither direction is better.
+        plain_numbers: Names of metrics that are not fractions and are therefore not displayed in percent.
+        at_most: Pairs of columns in which the first count must not exceed the second count in any row.
+        adds_up: ``((parts...), whole)`` tuples of columns. In every row, the parts must add up to the whole.
+        cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
     """
 
     name: str
@@ -53,17 +53,19 @@ class MetricSet:
 
     @property
     def counted(self) -> bool:
-        """True if the values are computed from counts. Values from other harnesses have neither counts nor images."""
+        """True if the values of the metrics are computed from counts. Values that were imported from other harnesses
+        have neither counts nor images.
+        """
         return bool(self.columns)
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Computes all metrics from summed counts.
 
         Args:
-            counts: (..., columns) sums, integer or float.
+            counts: (..., columns) array of sums, with integer or float elements.
 
         Returns:
-            Metric -> array of shape (...), with NaN for missing values.
+            A mapping from each metric to an array of shape (...), in which NaN marks missing values.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
@@ -72,16 +74,17 @@ class MetricSet:
 def of_version(
     metrics: MetricSet, columns: Sequence[str], former: Sequence[str], mended: Collection[str] = ()
 ) -> MetricSet:
-    """Adapts a metric set to the columns of a results file, which may come from an earlier version.
+    """Adapts a metric set to the columns of a results file that an earlier version may have written.
 
     Args:
-        metrics: Metric set of this version.
-        columns: Columns of the file.
-        former: Columns of the earlier version.
-        mended: Metrics with a different definition in the earlier version. They are removed.
+        metrics: Metric set that this version defines.
+        columns: Names of the columns in the file.
+        former: Names of the columns in the earlier version.
+        mended: Names of the metrics that the earlier version defined differently. They are removed.
 
     Returns:
-        The metric set of this version, or for former columns the subset of metrics that these columns support.
+        The metric set of this version if the file has its columns. If the file has the columns of the earlier version,
+        the subset of metrics that can be computed from these columns.
     """
     if tuple(columns) != tuple(former):
         return metrics
@@ -113,11 +116,12 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Formula ``sum(numerator) / sum(denominator) / unit``. The value is NaN if the denominator is 0.
+    """Formula with the value ``sum(numerator) / sum(denominator) / unit``. The formula returns NaN if the denominator
+    is 0.
 
     Attributes:
-        numerator, denominator: Names of columns.
-        unit: Divisor that converts the numerator to units of 1.
+        numerator, denominator: Names of the columns to sum.
+        unit: Number by which the numerator is divided to express it in units of 1.
     """
 
     numerator: str
@@ -125,12 +129,13 @@ class Ratio:
     unit: int = 1
 
     def __call__(self, sums: Sums) -> Floats:
-        """Returns the value for summed counts."""
+        """Returns the value of the formula for summed counts."""
         return divide(sums[self.numerator], sums[self.denominator]) / self.unit
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The value is NaN if the denominator is 0.
+    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The formula returns NaN if the
+    denominator is 0.
 
     Example:
         >>> import scapo_eval
@@ -142,7 +147,9 @@ def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
 
 
 def harmonic_mean(a: Floats, b: Floats) -> Floats:
-    """Returns the harmonic mean of two fractions. The mean is 0 if a fraction is 0, and NaN if a fraction is NaN."""
+    """Returns the harmonic mean of two fractions. The mean is 0 if one of the fractions is 0, and NaN if one of them is
+    NaN.
+    """
     total = np.asarray(a + b, dtype=np.float64)
     out: Floats = np.where(np.isnan(total), np.nan, 0.0)
     np.divide(2.0 * a * b, total, out=out, where=total > 0)

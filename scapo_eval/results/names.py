@@ -1,4 +1,4 @@
-"""Display names of metrics for paper tables, legends, reports and plots."""
+"""Display names of metrics in paper tables, legends, reports and plots."""
 
 from __future__ import annotations
 
@@ -74,13 +74,15 @@ GENERAL = {"handed-over": "General"}
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Returns a mapping from metric to its name in papers. Other packages cannot override shared or shipped names."""
+    """Returns a mapping from each metric to its name in papers. Benchmarks in other packages cannot override the names
+    of shipped metrics or of metrics that several benchmarks share.
+    """
     records = [*benchmarks()]
     return {name: text for record in reversed(records) for name, text in record.metric_names.items()} | NAMES
 
 
 def metric_name(name: str) -> str:
-    """Returns the name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
+    """Returns the name of a metric in papers, for example ``F1`` for ``f1``."""
     if name.endswith(DAGGER_SUFFIX):
         return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
     if name.endswith(NATIVE_SUFFIX):
@@ -99,13 +101,15 @@ def metric_name(name: str) -> str:
 
 
 def meanings_of(metric_set: str) -> Mapping[str, str]:
-    """Returns a mapping from metric to counted quantity, as defined in the benchmark record."""
+    """Returns a mapping from each metric to the quantity that it counts, as defined in the benchmark record."""
     record = find_benchmark(metric_set)
     return record.meanings if record else {}
 
 
 def reader_of(signature: str) -> str | None:
-    """Returns the caption reader (``native``, ``reference``, ``opera``), or None if no captions were matched."""
+    """Returns the profile that read the captions (``native``, ``reference`` or ``opera``), or None if no captions were
+    matched.
+    """
     metric_set, *fields = signature.split("|")
     if metric_set == "capscore":
         return NATIVE
@@ -120,8 +124,8 @@ _READERS = {
 
 
 def reading_of(signature: str) -> str:
-    """Returns the ground truth and the caption reader as a phrase for a header, or an empty text if no captions were
-    matched.
+    """Returns a phrase that names the ground truth and the profile that read the captions, or an empty text if no
+    captions were matched.
     """
     if (reader := reader_of(signature)) is None:
         return ""
@@ -133,9 +137,10 @@ def reading_of(signature: str) -> str:
 
 
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
-    """Returns the suffix of a metric's name, for example ``" (native)"`` if the project's matcher read the captions.
+    """Returns the suffix of a metric's display name, for example ``" (native)"`` if the project's matcher read the
+    captions.
 
-    Names without a suffix are reserved for the readings of the reference scripts.
+    Names without a suffix are reserved for values that were computed by the rules of the reference scripts.
     """
     if name not in READ:
         return ""
@@ -144,7 +149,9 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """Returns the quantity that a metric counts, as one line with display names. Returns an empty text if unknown."""
+    """Returns one line that describes the quantity that a metric counts, using display names. Returns an empty text if
+    the quantity is unknown.
+    """
     if name.endswith(NATIVE_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))
         return f"{plain}, as scapo's matcher reads captions" if plain else ""

@@ -1,4 +1,4 @@
-"""Counts by the values of a column, which allow slicing a run together with other runs."""
+"""Counts by the values of a column, from which a run can later be sliced together with other runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_SLICES = 50
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Counts of one system, with one row per image and column value.
+    """Counts of one system, with one row for each image and column value.
 
     Attributes:
-        column: Name of the column.
-        image_ids: Image of each row.
-        values: Text, number or Boolean value of each row. The value is None if the record has no value.
+        column: Name of the column that defines slices.
+        image_ids: Image id of each row.
+        values: Text, number or Boolean value of each row, or None if the record has no value.
         rows: (rows, columns) counts.
     """
 
@@ -38,11 +38,11 @@ class Parts:
     __repr__ = fields_in_short
 
     def tables(self, columns: Sequence[str], label: Callable[[Any], str]) -> dict[str, CountTable]:
-        """Returns a mapping from slice to its counts per image, sorted by label.
+        """Returns a mapping from each slice to its counts per image, sorted by the name of the slice.
 
         Args:
             columns: Names of the counts.
-            label: Function from a value to the name of its slice, see :func:`labels_of`.
+            label: Function that maps a value to the name of its slice, see :func:`labels_of`.
 
         Raises:
             InputError: If there are more than MOST_SLICES slices.
@@ -60,9 +60,10 @@ class Parts:
 
 
 def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
-    """Returns a function that names the slice of a value, shared by all systems.
+    """Returns a function that maps a value to the name of its slice. All systems share this function.
 
-    The name is the value itself, or the range of a quarter if the column contains many distinct numbers.
+    The name of a slice is the value itself, or a range that contains a quarter of the values if the column contains
+    many distinct numbers.
     """
     values = [value for each in parts for value in each.values if value is not None]
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
@@ -79,7 +80,7 @@ def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
 
 
 def _natural(name: str) -> tuple[int, float, str]:
-    """Returns a sort key that orders numbers by size, quarters by their bounds, and words alphabetically."""
+    """Returns a sort key that orders numbers by size, ranges by their bounds, and words alphabetically."""
     words = name.split()
     if name.startswith("below "):
         return 0, float("-inf"), name

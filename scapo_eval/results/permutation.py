@@ -1,11 +1,14 @@
 """Studentized permutation test for two systems on the same images.
 
-The null hypothesis is that two systems have the same value of a metric. This is weaker than equal behavior: one system
-may claim five times as much. Swapping the rows of single images (Noreen 1989) tests equal behavior. The test rejects
-too often if volumes differ, and too rarely if images are clustered. Dividing the difference by its standard error, in
-the data and in every swapped sample, corrects this. The resulting test is exact for exchangeable rows and has the
-correct size for equal values in large samples (Janssen 1997; Chung & Romano 2013). The standard error assumes the null
-hypothesis (:func:`~scapo_eval.results.intervals.null_variance`), so a system without events does not appear certain.
+The null hypothesis is that both systems have the same value of a metric. This hypothesis does not require the systems
+to behave alike: one system may make five times as many claims as the other. A test that swaps the rows of single images
+(Noreen 1989) has the stronger null hypothesis that the systems behave alike. As a test of equal values, it rejects too
+often if the systems make different numbers of claims, and too rarely if claims are clustered within images. To correct
+these errors, the difference is divided by its standard error, both in the data and in every swapped sample. The
+resulting test is exact if the rows are exchangeable. In large samples, it has the correct size whenever the two systems
+have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null hypothesis
+(:func:`~scapo_eval.results.intervals.null_variance`). The test therefore does not underestimate the uncertainty of a
+system that has no events.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ _FEATURES = 6
 
 
 def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> Floats:
-    """Returns the (M,) two-sided p-values ``(hits + 1) / (R + 1)``, with NaN if a system has no value.
+    """Returns the (M,) two-sided p-values ``(hits + 1) / (R + 1)`` of M metrics. A p-value is NaN if one of the systems
+    has no value.
 
-    A swapped sample in which a system has no volume counts as a hit, so no sample is dropped.
+    A swapped sample in which one of the systems has no volume counts as a hit, so no sample is omitted.
 
     Args:
-        a, b: Two systems on the same images, in the same order.
+        a, b: Metrics of two systems on the same images, in the same order.
         resamples: Number of swapped samples R.
         seed: Seed of the random swaps.
     """
@@ -53,7 +57,7 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
 
 
 def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
-    """Returns an order of the images that depends only on their numbers, so that image names do not affect the
+    """Returns an order of the images that depends only on their counts, so that the names of images do not affect the
     result.
     """
     columns = np.concatenate([a.numerators, a.volumes, b.numerators, b.volumes], axis=1)
@@ -61,7 +65,9 @@ def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
 
 
 def _features(run: Linear) -> Floats:
-    """Returns the (images, 5 M) features, whose sums determine values and variances."""
+    """Returns an (images, 5 M) array of features from whose sums the values and variances of all metrics are
+    computed.
+    """
     x, v = run.numerators, run.volumes
     return np.concatenate([x, v, x * x, x * v, v * v], axis=1)
 
@@ -71,7 +77,9 @@ def _cross(a: Linear, b: Linear) -> Floats:
 
 
 def _tossed(gaps: Floats, resamples: int, seed: int) -> Floats:
-    """Returns the (resamples, columns) sums over randomly selected rows. Each row is selected with probability 1/2."""
+    """Returns the (resamples, columns) sums over random subsets of the rows. Each row belongs to a subset with
+    probability 1/2.
+    """
     rng = np.random.default_rng(seed)
     sums = np.zeros((resamples, gaps.shape[1]))
     for first in range(0, len(gaps), _IMAGES):
@@ -89,8 +97,8 @@ def _statistic(
     trials: Floats,
     fraction: NDArray[np.bool_],
 ) -> Floats:
-    """Returns the (samples, M) absolute differences divided by their standard errors, infinite if a system has no
-    volume.
+    """Returns the (samples, M) absolute differences divided by their standard errors. A quotient is infinite if a
+    system has no volume.
     """  # fmt: skip
     x, v, xx, xv, vv, xw = np.split(ours, _FEATURES, axis=1)
     y, w, yy, yw, ww, yv = np.split(theirs, _FEATURES, axis=1)

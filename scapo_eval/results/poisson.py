@@ -1,11 +1,11 @@
-"""Poisson bootstrap, whose resampled sums add up over batches, machines and files.
+"""Poisson bootstrap. Its resampled sums can be added over batches, machines and files.
 
-In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample. For many images, this distribution
-approaches Poisson(1), and the numbers of occurrences become independent. Each number is derived from a hash of the
-image id, the seed and the index of the resample (Hanley & MacGibbon 2006; Chamandy et al. 2012, "Estimating uncertainty
-for massive data streams"). Every process therefore computes the same weights for the same image, in any order, and the
-sums of parts add up to the total sums. The counts of one image must be summed first (in any process), as in a count
-table.
+In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample. For a large number of images, this
+distribution approaches Poisson(1), and the numbers for different images become independent. Each image's number of
+occurrences is derived from a hash of the image id, the seed and the index of the resample (Hanley & MacGibbon 2006;
+Chamandy et al. 2012, "Estimating uncertainty for massive data streams"). Every process therefore computes the same
+weights for the same image in any order, and the resampled sums of the parts of a data set add up to those of the whole.
+The counts of each image must be summed before resampling, as in a count table, but any process can sum the counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _WORKERS: ContextVar[Workers | None] = ContextVar("workers", default=None)
 
 @contextmanager
 def resampled_by(workers: Workers) -> Iterator[None]:
-    """Lets workers resample, wherever this process would, until the block ends."""
+    """Assigns resampling to worker processes instead of the current process, until the block of the ``with`` statement
+    ends.
+    """
     token = _WORKERS.set(workers)
     try:
         yield
@@ -49,14 +51,14 @@ def resampled_by(workers: Workers) -> Iterator[None]:
 
 
 def work(part: Work) -> NDArray[np.int64]:
-    """Returns the summed counts of the resamples of a part of the images."""
+    """Returns the summed counts of all resamples for a part of the images."""
     hashes, counts, resamples, seed = part
     return _sums(hashes, counts, resamples, (seed, 0))
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Returns the (images,) 64-bit hashes of canonical image ids, which are equal in all processes and on all
-    machines.
+    """Returns the (images,) 64-bit hashes of canonical image ids. The hash of an image id is equal in all processes and
+    on all machines.
     """
     ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
     return np.frombuffer(b"".join(blake2b(image_id, digest_size=8).digest() for image_id in ids), dtype="<u8")
@@ -65,13 +67,15 @@ def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
 def poisson_sums(
     hashes: NDArray[np.uint64], counts: NDArray[np.int64], *, resamples: int, seed: int
 ) -> NDArray[np.int64]:
-    """Returns the summed counts of resamples. Each image occurs Poisson(1) times in a resample.
+    """Returns the summed counts of each resample. In each resample, an image occurs a Poisson(1)-distributed number of
+    times.
 
-    The sums of several batches add up: ``poisson_sums(a) + poisson_sums(b)`` are the sums for all images.
+    The sums of batches a and b can be added: ``poisson_sums(a) + poisson_sums(b)`` are the sums for all of their
+    images.
 
     Args:
-        hashes: (images,) hashes from :func:`image_hashes`. Each image occurs once in all batches together.
-        counts: (images, columns) integers.
+        hashes: (images,) hashes from :func:`image_hashes`. Each image must occur in only one batch.
+        counts: (images, columns) integer counts.
         resamples: Number of resamples R.
         seed: Seed of the resampling.
 
@@ -86,7 +90,7 @@ def poisson_sums(
 
 
 def _poisson_table() -> NDArray[np.uint8]:
-    """Returns the (65536,) weights for all 16-bit numbers, which are the quantiles of Poisson(1)."""
+    """Returns the (65536,) weights that correspond to all 16-bit numbers. The weights are quantiles of Poisson(1)."""
     below = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
     return np.searchsorted(below, (np.arange(1 << 16) + 0.5) / (1 << 16), side="right").astype(np.uint8)
 
@@ -110,7 +114,7 @@ def _sums(
 
 
 def _mixed(words: NDArray[Any]) -> NDArray[Any]:
-    """Applies SplitMix64's finalizer (Steele et al. 2014), in which every input bit affects every output bit."""
+    """Applies the finalizer of SplitMix64 (Steele et al. 2014), in which every input bit affects every output bit."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)

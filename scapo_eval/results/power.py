@@ -1,8 +1,9 @@
 """Power analysis, based on the standard errors in a pilot sample.
 
 The standard error of a difference decreases with the square root of the number of images. A pilot with two systems
-yields the error of their paired difference. A pilot with one system yields the error for a second, similar system that
-is assumed to be independent. This is the worst case, since systems usually fail on the same images.
+determines the error of their paired difference. From a pilot with one system, the error of its difference from a
+second, similar system is computed. The two systems are assumed to be independent. This assumption is the worst case,
+because systems usually fail on the same images.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Differences in one metric that a given number of images can detect.
+    """Differences in one metric that can be detected with a given number of images.
 
     Attributes:
         metric: Name of the metric.
-        system, baseline: Systems of the pilot. ``baseline`` is None if the pilot contains one system.
+        system, baseline: Names of the systems in the pilot. ``baseline`` is None if the pilot contains only one system.
         value: Value of the system in the pilot.
         pilot_images: Number of images in the pilot.
         images: Planned number of images.
-        standard_error: Standard error of the difference for the planned number of images.
-        detectable: Smallest difference that is detected with a power of 80 %. The value is None if there is none.
-        difference: Requested true difference, or None.
-        power: Probability of detecting a true difference of the requested size.
-        images_needed: Number of images that detect the requested difference with a power of 80 %.
+        standard_error: Standard error of the difference if the planned number of images is scored.
+        detectable: Smallest difference that is detected with a power of 80 %, or None if there is no such difference.
+        difference: True difference that the user asks about, or None.
+        power: Probability of detecting a true difference of size ``difference``.
+        images_needed: Number of images with which the difference ``difference`` is detected with a power of 80 %.
     """
 
     metric: str
@@ -63,13 +64,14 @@ def power(
     """Estimates the differences that a sample can detect, based on a pilot.
 
     Args:
-        pilot: Results, runs, or a results file. Each further system is compared with the first system.
+        pilot: Results, runs, or the path of a results file. Each further system in the pilot is compared with the first
+            system.
         difference: True difference in the unit of the metric (0.01 is one percentage point).
-        images: Planned number of images. None selects the number of images in the pilot.
-        metrics: Metrics to analyze. None selects all metrics with a value.
+        images: Planned number of images, or None for the number of images in the pilot.
+        metrics: Names of the metrics to analyze, or None for all metrics that have a value.
 
     Returns:
-        One entry per pair of systems and metric.
+        A list with one entry per metric and pair of systems.
 
     Raises:
         InputError: If the pilot has fewer than 30 images or no counts per image, if a metric is unknown, or if

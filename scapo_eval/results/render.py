@@ -1,8 +1,8 @@
 """Tables of results in LaTeX, Markdown, HTML and CSV, for papers and notebooks.
 
-This module defines the marks in all tables. Stars mark significant differences. Bold marks the best value only if it is
-significantly better than the baseline. If systems were scored on different images, the notes list both values on the
-shared images.
+This module defines the marks that all tables use. Stars mark significant differences. Bold type marks the best value
+only if its difference from the baseline is significant. If systems were scored on different images, the notes list the
+values of both systems on the shared images.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Scored(Protocol):
         """Metric set of all runs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns ``{"systems": [...], "comparisons": [...]}``."""
+        """Returns the results as ``{"systems": [...], "comparisons": [...]}``."""
 
 
 # Text of single values and differences, also for the terminal and the report
 
 
 def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
-    """Formats a value: percent with one decimal, other numbers with two, and ``n/a`` for None."""
+    """Formats a value: fractions in percent with one decimal, other numbers with two decimals, and None as ``n/a``."""
     if value is None:
         return "n/a"
     text = (
@@ -56,14 +56,16 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
 
 
 def stars(row: ComparisonRow) -> str:
-    """Returns ``**`` for a corrected p-value below 0.01, ``*`` for one below 0.05, and otherwise an empty text."""
+    """Returns ``**`` for a corrected p-value below 0.01, ``*`` for a p-value below 0.05, and otherwise an empty
+    text.
+    """
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
 
 def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
-    """Returns True if the system is significantly better than the baseline, False if it is worse, and otherwise
-    None.
+    """Returns True if the system is significantly better than the baseline, False if it is significantly worse, and
+    otherwise None.
     """
     if higher is None or not stars(row) or row["difference"] is None:
         return None
@@ -71,15 +73,17 @@ def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
 
 
 def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
-    """Describes the difference of systems that were scored on different images. Returns an empty text for equal images.
+    """Describes the difference between two systems that were scored on different images. Returns an empty text if the
+    systems were scored on the same images.
 
     Args:
-        row: Entry of ``comparisons``.
-        sizes: System -> number of its images.
+        row: Entry of ``comparisons`` for the two systems.
+        sizes: System -> number of images on which it was scored.
         show: Function that formats a value.
 
     Returns:
-        ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` if these are too few for a comparison.
+        A text such as ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` if there are too few shared images
+        for a comparison.
     """
     shared = row["n_images"]
     if shared == sizes[row["system"]] == sizes[row["baseline"]]:
@@ -91,7 +95,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """Returns the names of the tests behind the p-values, or an empty text if nothing was tested."""
+    """Returns the names of the tests that computed the p-values, or an empty text if nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -106,9 +110,9 @@ class Column:
 
     Attributes:
         heading: Heading of the column.
-        group: Heading above several adjacent columns, or empty.
+        group: Heading above several adjacent columns, or an empty string.
         better: True if higher values are better, None if neither direction is better.
-        plain: True if the values are not fractions and are not displayed in percent.
+        plain: True if the values are not fractions and are therefore not displayed in percent.
         digits: Number of digits after the decimal point.
     """
 
@@ -125,10 +129,10 @@ class Cell:
 
     Attributes:
         value: Value of the metric, or None if there is none.
-        low, high: Bounds of the interval if it is displayed, otherwise None.
-        stars: Significance of the difference to the baseline.
-        best: True if the value is the best of its column and the test confirms it.
-        difference: Difference to the baseline if it is displayed, otherwise None.
+        low, high: Bounds of the interval if the table displays it, otherwise None.
+        stars: Stars that mark a significant difference from the baseline.
+        best: True if the value is the best of its column and significantly better.
+        difference: Difference from the baseline if the table displays it, otherwise None.
     """
 
     value: float | None
@@ -141,13 +145,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Content of a table, independent of the output format.
+    """Content of a table that can be rendered in any output format.
 
     Attributes:
         corner: Heading of the column with system names.
-        columns: Columns, in order.
+        columns: Columns of the table, in order.
         rows: System name and cells of each row, in order.
-        notes: Remarks for readers, one sentence each.
+        notes: Sentences that a reader of the table should know.
         signatures: (system and benchmark, signature) pairs.
     """
 
@@ -171,13 +175,15 @@ def latex(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> str:
-    r"""Returns a LaTeX table with a maximum width of ``\textwidth``. It requires the packages booktabs and graphicx.
+    r"""Returns a LaTeX table that is at most as wide as ``\textwidth``. The table requires the LaTeX packages booktabs
+    and graphicx.
 
     Args:
         results: Results of one benchmark, or of several benchmarks, which are joined by system name.
-        intervals: True to include intervals.
-        metrics: Metrics to include. None selects all metrics of a single benchmark (the headline metrics if there are
-            more than MANY_METRICS), and the headline metrics of several benchmarks.
+        intervals: True to display confidence intervals.
+        metrics: Names of the metrics to include. By default, a table of one benchmark contains all metrics (the
+            headline metrics if there are more than MANY_METRICS), and a table of several benchmarks contains their
+            headline metrics.
         footnotes: Additional notes below the table.
 
     Raises:
@@ -198,7 +204,7 @@ def markdown(
 
 
 def html(results: Scored) -> str:
-    """Returns an HTML table with intervals for notebooks, followed by the notes and the signatures."""
+    """Returns an HTML table with intervals for notebooks, followed by its notes and the signatures."""
     table = score_table(results, intervals=True)
     heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
     lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
@@ -228,7 +234,9 @@ def score_table(
     metrics: Sequence[str] | None = None,
     footnotes: Sequence[str] = (),
 ) -> Table:
-    """Returns the table behind :func:`latex` and :func:`markdown`. The ``footnotes`` are appended to its notes."""
+    """Returns the table that :func:`latex` and :func:`markdown` render. The texts in ``footnotes`` are appended to the
+    notes of the table.
+    """
     groups = [*results] if isinstance(results, Sequence) else [results]
     shown: list[ShownMetric] = []
     for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
@@ -247,17 +255,17 @@ def score_table(
 
 
 def headline(metric_set: MetricSet) -> list[str]:
-    """Returns the main metrics of a benchmark, or all metrics if its record lists none."""
+    """Returns the main metrics of a benchmark, or all of its metrics if its record lists no main metrics."""
     record = find_benchmark(metric_set.name)
     known = record.headline if record else ()
     return [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
 
 
 def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> list[list[str]]:
-    """Returns the metrics of each set that a table contains; see :func:`latex`.
+    """Returns, for each metric set, the metrics that a table contains; see :func:`latex`.
 
     Raises:
-        InputError: If a requested metric belongs to no set.
+        InputError: If a requested metric belongs to none of the sets.
     """
     if wanted is None:
         few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
@@ -277,14 +285,15 @@ def joined(
     intervals: bool = False,
     differences: bool = False,
 ) -> Table:
-    """Returns a table of several benchmarks with one row per system. A cell is empty if the system has no score.
+    """Returns one table for several benchmarks, with one row per system. A cell is empty if the system has no score on
+    the benchmark.
 
     Args:
-        groups: Results per benchmark.
+        groups: Results of each benchmark.
         shown: Columns of the table.
         corner: Heading of the column with system names.
-        intervals: True to include intervals.
-        differences: True to include differences to the baseline.
+        intervals: True to display confidence intervals.
+        differences: True to display differences from the baseline.
     """
     documents = {group.metric_set.name: group.to_dict() for group in groups}
     names = dict.fromkeys(system["name"] for document in documents.values() for system in document["systems"])
@@ -316,7 +325,7 @@ def joined(
 def _cells(
     document: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
 ) -> dict[str, Cell]:
-    """Returns a mapping from system to its cell in one column."""
+    """Returns a mapping from each system to its cell in one column."""
     if metric == N_IMAGES:
         return {system["name"]: Cell(system["n_images"]) for system in document["systems"]}
     rows = {row["system"]: row for row in document["comparisons"] if row["metric"] == metric}
@@ -341,9 +350,10 @@ def _cells(
 def _best(
     systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
-    """Returns the system with the best value if it is significantly better than the baseline, otherwise an empty text.
+    """Returns the system with the best value if this value is significantly better than the baseline's, otherwise an
+    empty text.
 
-    If the baseline has the best value, it must be significantly better than every other system.
+    If the baseline has the best value, it is returned only if it is significantly better than every other system.
     """
     values = {
         system["name"]: system["metrics"][metric]["value"]
@@ -399,7 +409,7 @@ def _system_notes(
 
 
 def render(table: Table, form: TableFormat) -> str:
-    """Formats a table as text."""
+    """Formats a table as text in the given output format."""
     return {"latex": _latex, "markdown": _markdown, "csv": _csv}[form](table)
 
 
@@ -526,7 +536,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Formats the values as unrounded fractions. Missing values are empty cells."""
+    """Formats the table as CSV, with values as unrounded fractions. Cells for missing values are empty."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

@@ -1,4 +1,4 @@
-"""Runs, which contain the counts and metrics of one system, and results, which combine several runs."""
+"""Runs and results. A run contains the counts and metrics of one system, and results combine several runs."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ class Resampling:
     """Settings for intervals and resampling tests.
 
     Attributes:
-        resamples: Number of resamples. With 0, intervals and tests are omitted.
+        resamples: Number of resamples, or 0 to omit intervals and tests.
         seed: Seed of numpy's default generator.
         confidence: Confidence level of the intervals.
-        bootstrap: Bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums add up over
-            machines (:mod:`scapo_eval.results.poisson`). None selects ``poisson`` above 200,000 images.
-        interval: ``wilson``, or ``percentile`` for bootstrap intervals, see :mod:`scapo_eval.results.stats`.
-        test: Test of the comparison that contains the run. The value is None for a single run.
+        bootstrap: Kind of bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums can be
+            added over machines (:mod:`scapo_eval.results.poisson`). By default, ``poisson`` is used above 200,000
+            images.
+        interval: Method for the intervals: ``wilson``, or ``percentile`` for bootstrap intervals, see
+            :mod:`scapo_eval.results.stats`.
+        test: Name of the test in the comparison that contains the run, or None for a single run.
     """
 
     resamples: int = DEFAULT_RESAMPLES
@@ -78,8 +80,8 @@ class Resampling:
 
     @classmethod
     def of(cls, signature: Signature) -> Resampling:
-        """Returns the settings in the signature of a results file. Without the field ``interval``, the method is
-        ``percentile``.
+        """Returns the resampling settings that the signature of a results file states. If the signature has no field
+        ``interval``, the method is ``percentile``.
         """
         fields = signature.fields
         method = fields.get("interval", "percentile")
@@ -94,13 +96,14 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """One metric of a run.
+    """Value of one metric of a run, with its interval.
 
     Attributes:
-        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. The value is None if
-            there is no value.
-        low, high: Bounds of the confidence interval by image. The value is None if there are none.
-        printed: Digits as printed by the official script, in parity mode.
+        value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. ``value`` is None if
+            the metric cannot be computed.
+        low, high: Bounds of the confidence interval, which treats images as independent units. Both bounds are None if
+            there is no interval.
+        printed: Value as the official script prints it, in parity mode.
     """
 
     value: float | None
@@ -114,19 +117,20 @@ class Run:
     """Output of one system on one benchmark, reduced to counts.
 
     Attributes:
-        name: Name in tables, unique among the runs of a table (usually the file name without suffixes).
-        signature: Settings that make the values reproducible, including the resampling of the intervals.
-        metric_set: Metric set. Compared runs share the same set.
+        name: Name in tables, which is unique among the runs of a table (usually the file name without suffixes).
+        signature: Settings that make the values reproducible, including those of the intervals.
+        metric_set: Metric set. Runs that are compared must share the same metric set.
         table: Counts per image.
         n_records: Number of scored records (captions, answers).
-        other_counts: Counts of the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
-        verdicts: Correctness of single items, for McNemar's test (yes/no answers).
-        printed: Digits as printed by the official script, in parity mode.
-        notes: Remarks for readers of the values, one sentence each.
+        other_counts: Counts for the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
+        verdicts: Correctness of single items (yes/no answers), for McNemar's test.
+        printed: Values as the official script prints them, in parity mode.
+        notes: Sentences that a reader of the values should know.
         resampling: Settings for the intervals.
-        account: Numbers of read, scored and skipped records of the file. The value is None if they were not recorded.
-        finished: Values that another harness computed. Such a run has no counts, and nothing is resampled or tested.
-        parts: Counts by the values of a column. The value is None if no column was requested.
+        account: Numbers of read, scored and skipped records of the file, or None if they were not recorded.
+        finished: Values that another harness computed. A run with such values has no counts, so it is neither resampled
+            nor tested.
+        parts: Counts by the values of a column, or None if no column was requested.
 
     Example:
         >>> import scapo_eval
@@ -174,14 +178,16 @@ class Run:
 
     @cached_property
     def values(self) -> Mapping[str, float | None]:
-        """Metric -> value, or None if there is no value."""
+        """Mapping from each metric to its value, or to None if there is no value."""
         if self.finished is not None:
             return {name: metric.value for name, metric in self.metrics.items()}
         return values(self.metric_set, self.table)
 
     @cached_property
     def metrics(self) -> Mapping[str, MetricValue]:
-        """Metric -> value with its interval. The intervals are computed at the first access."""
+        """Mapping from each metric to its value with the interval. The intervals are computed when this property is
+        first used.
+        """
         if self.finished is not None:
             return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
         drawn = self.resampling
@@ -201,16 +207,16 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts behind the values, and all other counts."""
+        """Counts from which the values are computed, and all other counts of the run."""
         return {**self.table.counts(), **self.other_counts}
 
     @property
     def n_images(self) -> int:
-        """Number of distinct images."""
+        """Number of distinct images in the run."""
         return len(self.table.image_ids)
 
     def redrawn(self, resampling: Resampling) -> Run:
-        """Returns the same counts with other settings for the intervals."""
+        """Returns a run with the same counts and other settings for the intervals."""
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
@@ -242,10 +248,11 @@ class Run:
         return result
 
     def per_image(self) -> list[dict[str, Any]]:
-        """Returns one record per image with ``image_id``, its counts, and every metric for this image alone.
+        """Returns one record per image with ``image_id``, the counts of the image, and every metric computed for this
+        image alone.
 
-        A metric is None if it has no value for the image. ``pandas.DataFrame(run.per_image())`` converts the records to
-        a frame.
+        A metric is None if it cannot be computed for the image. ``pandas.DataFrame(run.per_image())`` converts the
+        records to a data frame.
         """
         of_images = self.metric_set.score(self.table.rows)
         values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
@@ -254,7 +261,7 @@ class Run:
         return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
 
     def to_pandas(self) -> Any:
-        """Returns a tidy frame with one row per metric and the columns of :meth:`Results.to_pandas`.
+        """Returns a tidy data frame with one row per metric and the columns of :meth:`Results.to_pandas`.
 
         Raises:
             MissingExtra: If pandas is not installed.
@@ -262,7 +269,7 @@ class Run:
         return Results((self,)).to_pandas()
 
     def evidence(self) -> dict[str, Any]:
-        """Returns the data that a later comparison requires instead of the captions: counts per image and verdicts per
+        """Returns the data that a later comparison requires in place of the captions: counts per image and verdicts per
         item.
         """
         record: dict[str, Any] = {
@@ -290,14 +297,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Results:
-    """Runs of one benchmark and their comparisons. The first run is the baseline.
+    """Runs of one benchmark and their comparisons. The first run is the baseline with which the others are compared.
 
     Attributes:
         runs: Runs of the systems.
-        comparisons: One mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
-        verdicts: One mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
-        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`. The value is None if
-            not requested.
+        comparisons: List with one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
+        verdicts: List with one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
+        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`, or None if no column
+            was requested.
 
     Example:
         >>> import scapo_eval
@@ -341,7 +348,9 @@ class Results:
         return document if self.sliced is None else {**document, "sliced": dict(self.sliced)}
 
     def tidy(self) -> Iterator[dict[str, Any]]:
-        """Yields one record per system and metric with the columns of :meth:`to_pandas`. Missing values are None."""
+        """Yields one record per system and metric, with the columns of :meth:`to_pandas` as keys. Missing values are
+        None.
+        """
         comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
         for run in self.runs:
             for name, metric in run.metrics.items():
@@ -358,10 +367,11 @@ class Results:
                 }
 
     def to_pandas(self) -> Any:
-        """Returns a tidy frame with one row per system and metric.
+        """Returns a tidy data frame with one row per system and metric.
 
         The columns are ``system metric value ci_low ci_high difference p_value p_holm n_images signature``. Differences
-        and p-values refer to the first system and are NaN in its own rows. ``p_holm`` is corrected over the systems.
+        and p-values compare a system with the first system, and are NaN in the rows of the first system. ``p_holm`` is
+        corrected for the number of systems.
 
         Raises:
             MissingExtra: If pandas is not installed.
@@ -371,12 +381,12 @@ class Results:
         return to_frame(self.tidy())
 
     def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
-        """Returns a table in Markdown.
+        """Returns the results as a table in Markdown.
 
         Args:
-            metrics: Metrics to include, in order. None selects all metrics, or the headline metrics of a benchmark with
-                many.
-            intervals: True to include intervals.
+            metrics: Names of the metrics to include, in order. By default, all metrics are included, or the headline
+                metrics of a benchmark with many metrics.
+            intervals: True to display confidence intervals.
 
         Raises:
             InputError: If a metric is unknown.
@@ -386,12 +396,13 @@ class Results:
         return markdown(self, metrics=metrics, intervals=intervals)
 
     def to_latex(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
-        """Returns a table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
+        """Returns the results as a table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as
+        comments.
 
         Args:
-            metrics: Metrics to include, in order. None selects all metrics, or the headline metrics of a benchmark with
-                many.
-            intervals: True to include intervals.
+            metrics: Names of the metrics to include, in order. By default, all metrics are included, or the headline
+                metrics of a benchmark with many metrics.
+            intervals: True to display confidence intervals.
 
         Raises:
             InputError: If a metric is unknown.
@@ -420,11 +431,11 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     """Reads the runs from a results file.
 
     Args:
-        path: File from :meth:`Results.save`, or from ``-o`` of a scoring verb.
-        resampling: New settings for the intervals. None selects the settings in the signature of the file.
+        path: File that :meth:`Results.save` or the option ``-o`` of a scoring command wrote.
+        resampling: New settings for the intervals, or None for the settings in the signature of the file.
 
     Raises:
-        NotResults: If the file is of another kind.
+        NotResults: If the file is not a results file of this project.
         InputError: If the file is damaged, or contains no counts per image.
 
     Example:
@@ -526,7 +537,7 @@ def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
 
 
 def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
-    """Returns a metric set for values that another harness computed. It has no counts."""
+    """Returns a metric set for values that another harness computed. The metric set has no counts."""
 
     def no_value(sums: Sums) -> Floats:
         return np.asarray(np.nan)
@@ -538,7 +549,9 @@ def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
 
 
 def same_metrics(runs: Sequence[Run]) -> list[Run]:
-    """Gives imported runs a common metric set with the metrics of all runs. Runs with counts are returned unchanged."""
+    """Gives imported runs a common metric set that contains the metrics of all of them. Runs with counts are returned
+    unchanged.
+    """
     if any(run.finished is None for run in runs):
         return list(runs)
     names = list(dict.fromkeys(name for run in runs for name in run.metric_set.formulas))
@@ -547,7 +560,7 @@ def same_metrics(runs: Sequence[Run]) -> list[Run]:
 
 
 def unique_names(runs: Sequence[Run]) -> list[Run]:
-    """Appends a number to the names of runs that share a name."""
+    """Appends numbers to the names of runs so that no two runs have the same name."""
     names = [run.name for run in runs]
     return [
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
@@ -556,7 +569,9 @@ def unique_names(runs: Sequence[Run]) -> list[Run]:
 
 
 def system_names(paths: Sequence[str]) -> list[str]:
-    """Returns short, distinct names for files, with as many parent folders before the stem as necessary."""
+    """Returns short, distinct names for files. Each name contains the file name without its suffix and as many parent
+    folders as necessary.
+    """
     plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
     for depth in range(1, 20):
         names = ["/".join(Path(path).parts[-depth:]) for path in plain]

@@ -1,4 +1,4 @@
-"""Signatures, which make a score reproducible and determine which scores can be compared."""
+"""Signatures, which make scores reproducible and determine which scores can be compared."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ JUDGED = ("faithscore",)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Signature ``metric_set|key:value|...|v:VERSION``, a line that accompanies every score.
+    """Line of the form ``metric_set|key:value|...|v:VERSION`` that accompanies every score.
 
     Attributes:
         metric_set: Name of the metric set (``capscore``, ``chair``...).
-        fields: Settings that determine the values, in printing order. ``v`` is the version that computed the counts.
+        fields: Settings that determine the values, in the order in which they are printed. The field ``v`` is the
+            version that computed the counts.
     """
 
     metric_set: str
@@ -50,13 +51,13 @@ class Signature:
 
     @classmethod
     def of(cls, metric_set: str, **fields: object) -> Signature:
-        """Returns the signature of counts from this version. Fields with the value None are omitted."""
+        """Returns the signature for counts that this version computed. Fields with the value None are omitted."""
         named = {key: str(value).replace("|", "/") for key, value in fields.items() if value is not None}
         return cls(metric_set, {**named, "v": __version__})
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Parses the text of a signature, the inverse of ``str()``.
+        """Parses the text of a signature, which ``str()`` returns.
 
         Raises:
             ValueError: If the text is not a valid signature.
@@ -89,11 +90,13 @@ class Signature:
         interval: str = "wilson",
         test: str | None = None,
     ) -> Signature:
-        """Returns a signature with the fields of the intervals: ``bs`` (resamples), ``seed`` and ``interval``.
+        """Returns a signature to which the fields of the intervals are added: ``bs`` (resamples), ``seed`` and
+        ``interval``.
 
-        The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if they differ from their defaults. ``drawn``
-        is the version that computed the intervals, if it differs from the version of the counts. Signatures without
-        ``interval`` come from versions that supported only percentile intervals.
+        The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if their values differ from the defaults.
+        ``drawn`` is the version that computed the intervals. The field ``drawn`` is present only if its version differs
+        from the version that computed the counts. Signatures without the field ``interval`` were written by versions
+        that supported only percentile intervals.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}
@@ -110,9 +113,9 @@ class Signature:
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})
 
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
-        """Returns a mapping from each differing scoring field to both of its values.
+        """Returns a mapping from each scoring field in which two signatures differ to the two values of the field.
 
-        Fields of the sample (for example the number of records), of the intervals, and the version are ignored.
+        The version and the fields of the sample (for example the number of records) and of the intervals are ignored.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]

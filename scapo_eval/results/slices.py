@@ -1,9 +1,9 @@
-"""Results by the values of a column, with intervals for each slice and a test of interaction.
+"""Results by the values of a column, with intervals for each slice and a test for differences between slices.
 
-A test over all slices (Wald's test of equal values) shows whether a metric of one system, or a difference of two
-systems, differs between slices. A significant difference in one slice beside a non-significant difference in another
-slice does not prove an interaction. Slices may share images (two prompts for one image), so the covariance is computed
-over images.
+For each metric of a system and each difference between two systems, Wald's test of equal values shows if it varies
+between slices. A significant difference in one slice and a non-significant difference in another do not prove that the
+slices differ. Slices may share images (for example two prompts for one image), so the covariance between slices is
+computed over images.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Slices = Mapping[str, CountTable]
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """Systems divided by the values of one column.
+    """Systems whose counts are divided into slices by the values of one column.
 
     Attributes:
-        column: Name of the column.
-        systems: System -> slices. The first system is the baseline.
+        column: Name of the column that defines the slices.
+        systems: System -> its slices. The first system is the baseline.
     """
 
     column: str
@@ -41,7 +41,7 @@ class Sliced:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Sliced | None:
-        """Divides the runs by their common column. Returns None if the runs have no common column.
+        """Divides the runs into slices by their common column. Returns None if the runs do not have a column in common.
 
         Raises:
             InputError: If the column has too many values.
@@ -54,7 +54,9 @@ class Sliced:
         return cls(parts[0].column, {run.name: each for run, each in zip(runs, tables, strict=True)})
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
-        """Returns ``slices`` (values, intervals and differences to the baseline) and ``interactions`` (tests)."""
+        """Returns a mapping with ``slices`` (values, intervals and differences from the baseline) and ``interactions``
+        (tests of equal values in all slices).
+        """
         return {
             "by": self.column,
             "slices": list(self._slices(metrics, resampling)),
@@ -91,8 +93,8 @@ class Sliced:
                 yield record
 
     def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
-        """Yields tests of equal values in all slices, first for the metrics of each system, then for differences to the
-        baseline.
+        """Yields tests of the hypothesis that all slices have equal values, first for the metrics of each system, then
+        for the differences from the baseline.
         """
         (baseline, first), *others = self.systems.items()
         for name, slices in self.systems.items():
@@ -119,7 +121,7 @@ def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, floa
 
 
 def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
-    """Returns the (slices,) squared standard errors under the hypothesis of equal values in all slices."""
+    """Returns the (slices,) squared standard errors under the hypothesis that all slices have the same value."""
     if not linears[0].fraction[k]:
         return np.array([linear.variances[k] for linear in linears])
     sizes = np.array([linear.sizes[k] for linear in linears])
@@ -149,7 +151,9 @@ def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterat
 
 
 def _wald(numbers: Floats, errors: Floats, influences: Sequence[tuple[Sequence[str], Floats]]) -> float | None:
-    """Returns the p-value of equal values, based on their standard errors and the influence of each image."""
+    """Returns the p-value of the hypothesis that all slices have the same value, based on their standard errors and the
+    influence of each image.
+    """
     if not (errors > 0).all():
         return 1.0 if np.ptp(numbers) == 0 else None
     images = {image: k for k, image in enumerate(sorted({image for ids, _ in influences for image in ids}))}

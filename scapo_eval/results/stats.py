@@ -1,18 +1,18 @@
-"""Intervals and paired tests from counts per image. This module never reads captions.
+"""Computation of intervals and paired tests from counts per image. This module reads only counts and no captions.
 
-Images are the unit of analysis, because captions (or questions) of one image are not independent. The counts of all
-captions of an image form one row. By default, intervals come from :mod:`scapo_eval.results.intervals` and p-values from
-:mod:`scapo_eval.results.permutation`. Former methods remain available by name, to reproduce older figures: percentile
-intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and swapped rows without studentization
-(``approximate_randomization``).
+Images are the unit of analysis, because captions of one image (or questions about it) are not independent. The counts
+of all captions of an image form one row. By default, intervals come from :mod:`scapo_eval.results.intervals` and
+p-values from :mod:`scapo_eval.results.permutation`. Earlier methods remain available by name to reproduce older
+results: percentile intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and a permutation test
+without studentization (``approximate_randomization``).
 
-The bootstrap draws row types. Images with equal counts are interchangeable, so a multinomial draw of the frequency of
-each distinct row has exactly the same distribution as drawing images. This is faster and independent of the input
-order. Above POISSON_ABOVE images, or on request, the draws come from :mod:`scapo_eval.results.poisson`, where no
-process needs to read all images.
+Images with equal counts are interchangeable. The bootstrap therefore draws how often each distinct row occurs from a
+multinomial distribution, which is exactly equivalent to drawing images. Drawing distinct rows is faster and does not
+depend on the order of the input. If there are more than POISSON_ABOVE images, or on request, the resamples come from
+:mod:`scapo_eval.results.poisson`, where no process needs to read all images.
 
 Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947. The
-p-values ``(hits + 1) / (R + 1)`` include the observed statistic.
+p-values ``(hits + 1) / (R + 1)`` include the observed statistic as one of the samples.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ _CHUNK = 4_000_000  # cells of a (resamples, row types) block, to limit memory
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of a system with the baseline in one metric, on their shared images.
+    """Comparison of a system with the baseline in one metric on the images that both have in common.
 
-    Systems on the same images always have a difference. Systems on different images have a difference only if they
-    share at least MIN_SHARED_IMAGES images.
+    Systems that were scored on the same images always have a difference. Systems that were scored on different images
+    have a difference only if they share at least MIN_SHARED_IMAGES images.
 
     Attributes:
         metric: Name of the metric.
-        system_value: Value of the system on the shared images. The value is None if there is no value.
-        baseline_value: Value of the baseline on the shared images. The value is None if there is no value.
-        difference: System minus baseline. The value is None if a value is missing.
+        system_value: Value of the system on the shared images, or None if it cannot be computed.
+        baseline_value: Value of the baseline on the shared images, or None if it cannot be computed.
+        difference: Value of the system minus value of the baseline, or None if one of them is missing.
         interval: Interval of the difference.
-        p_value: Two-sided p-value. The value is None below MIN_SHARED_IMAGES shared images.
-        test: Test behind the p-value, or None if there is none.
+        p_value: Two-sided p-value, or None if there are fewer than MIN_SHARED_IMAGES shared images.
+        test: Name of the test that computed the p-value, or None if there is none.
         n_images: Number of shared images.
-        standard_error: Standard error of the difference under the hypothesis of equal values.
-        detectable: Smallest difference that a similar sample detects with a power of 80 %. The value is None if there
-            is none.
+        standard_error: Standard error of the difference under the hypothesis that both systems have the same value.
+        detectable: Smallest difference that a similar sample detects with a power of 80 %, or None if it cannot be
+            computed.
         p_equivalence: p-value of the hypothesis that the values differ by at least the margin, from two one-sided
-            tests. The value is None without a margin.
+            tests, or None if no margin is given.
         n_differing: Number of shared images with different counts for the metric.
     """
 
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
-    """Returns the default bootstrap for a number of images."""
+    """Returns the kind of bootstrap that is the default for a number of images."""
     return "poisson" if n_images > POISSON_ABOVE else "multinomial"
 
 
@@ -116,18 +116,18 @@ def confidence_intervals(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the interval of every metric in a set.
+    """Returns the confidence interval of every metric in a set.
 
     Args:
-        table: Counts per image, with the columns of the set.
+        table: Counts per image, with the columns of the metric set.
         metrics: Metric set.
         method: ``wilson``, see :mod:`scapo_eval.results.intervals`, or ``percentile``, see :func:`bootstrap`.
-        resamples: Number of resamples for ``percentile``. For both methods, 0 returns empty intervals.
+        resamples: Number of resamples for ``percentile``. With 0 resamples, the intervals of both methods are empty.
         seed, confidence, kind: Settings as in :func:`bootstrap`.
 
     Returns:
-        Metric -> Interval. The bounds are None if the metric has no value, or if it is not a fraction and has no
-        spread.
+        Metric -> Interval. Both bounds are None if the metric has no value, or if the metric is not a fraction and does
+        not vary over the images.
     """
     if method == "percentile":
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
@@ -145,19 +145,19 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the percentile bootstrap interval of every metric in a set, resampled by image.
+    """Returns the percentile interval of every metric in a set from a bootstrap that resamples images.
 
     Args:
-        table: Counts per image, with the columns of the set.
+        table: Counts per image, with the columns of the metric set.
         metrics: Metric set.
-        resamples: Number of resamples R. With 0, the intervals are empty.
+        resamples: Number of resamples R. With 0 resamples, the intervals are empty.
         seed: Seed of numpy's default generator.
-        confidence: Share of the resamples inside the interval.
-        kind: Bootstrap method. None selects the method by the number of images, see :func:`bootstrap_of`.
+        confidence: Confidence level, which is the share of the resamples inside the interval.
+        kind: Bootstrap method, or None to select it by the number of images, see :func:`bootstrap_of`.
 
     Returns:
-        Metric -> Interval. The bounds are None if the metric or one of its resamples has no value, because an interval
-        of the remaining resamples would be too narrow.
+        Metric -> Interval. Both bounds are None if the metric has no value in the data or in one of the resamples,
+        because an interval from the remaining resamples would be too narrow.
     """
     values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
     point = metrics.score(table.total)
@@ -171,7 +171,9 @@ def resampled_totals(
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
 ) -> NDArray[Any]:
-    """Returns the (resamples, columns) summed counts of resampled images, the input of :func:`bootstrap`."""
+    """Returns the (resamples, columns) summed counts of resampled images, from which :func:`bootstrap` computes
+    intervals.
+    """
     if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
     return _drawn(*_row_types(table.rows), resamples=resamples, seed=seed)
@@ -191,21 +193,24 @@ def paired_differences(
     kind: Bootstrap | None = None,
     margin: float | None = None,
 ) -> list[Comparison]:
-    """Returns the difference of every metric on the shared images, with an interval and a p-value.
+    """Returns the difference between two systems in every metric on their shared images, with an interval and a
+    p-value.
 
     Args:
-        system, baseline: Counts per image of two systems.
-        metrics: Metric set.
-        resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, both are omitted.
-        test: Method for the p-value. ``mcnemar`` (exact) treats all items as independent, even items of one image.
-            Metrics without verdicts use the studentized permutation instead, and ``Comparison.test`` names the test.
-        interval: Method for the interval. ``percentile`` selects the paired bootstrap.
-        verdicts: Verdicts of system and baseline, for McNemar's test.
-        kind: Bootstrap method. None selects the method by the number of shared images.
+        system, baseline: Counts per image of the two systems.
+        metrics: Metric set of both systems.
+        resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, tests and intervals are
+            omitted.
+        test: Name of the test that computes the p-values. ``mcnemar`` (exact) treats all items as independent, even
+            items of one image. Metrics without verdicts on single items use the studentized permutation test instead,
+            and ``Comparison.test`` names the test.
+        interval: Method for the intervals. ``percentile`` selects the paired bootstrap.
+        verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
+        kind: Bootstrap method, or None to select it by the number of shared images.
         margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
 
     Returns:
-        One Comparison per metric, in the order of the set.
+        A list with one Comparison per metric, in the order of the metric set.
     """
     shared = sorted(set(system.image_ids) & set(baseline.image_ids))
     enough = len(shared) >= MIN_SHARED_IMAGES
@@ -262,14 +267,14 @@ def paired_differences(
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two systems on the same images, in the same order."""
+    """Metrics of two systems on the same images, in the same order."""
 
     a: Linear
     b: Linear
 
     @cached_property
     def errors(self) -> Floats:
-        """(M,) standard error of each difference."""
+        """(M,) array with the standard error of each difference."""
         a, b = self.a, self.b
         r = correlations(a, b)
         fraction = a.fraction & b.fraction
@@ -278,7 +283,7 @@ class _Pair:
 
     @cached_property
     def freedoms(self) -> Floats:
-        """(M,) degrees of freedom of the standard errors."""
+        """(M,) array with the degrees of freedom of each standard error."""
         return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
 
     def detectable(self, k: int) -> float | None:
@@ -299,18 +304,18 @@ class _Pair:
 
     @cached_property
     def differing(self) -> NDArray[np.int64]:
-        """(M,) number of images with different counts."""
+        """(M,) array with the number of images whose counts differ between the systems."""
         apart = (self.a.numerators != self.b.numerators) | (self.a.volumes != self.b.volumes)
         return np.asarray(apart.sum(axis=0))
 
 
 def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:
-    """Returns the difference that a two-sided test detects with the requested power.
+    """Returns the smallest difference that a two-sided test detects with the requested power.
 
     Args:
         error: Standard error of the difference.
-        freedom: Degrees of freedom of the error.
-        power: Probability of detecting the difference.
+        freedom: Number of degrees of freedom of the standard error.
+        power: Requested probability of detecting the difference.
         level: Significance level of the test.
     """
     return (t_quantile(1 - level / 2, freedom) + t_quantile(power, freedom)) * error
@@ -324,7 +329,7 @@ def mcnemar(only_system: int, only_baseline: int) -> float:
         only_baseline: Number of items that only the baseline answers correctly.
 
     Returns:
-        The p-value, which is 1.0 if the systems agree on all items.
+        The p-value, which is 1.0 if both systems answer the same items correctly.
     """
     n = only_system + only_baseline
     tail = term = 1
@@ -347,7 +352,7 @@ def _mcnemar_p_values(system: Verdicts, baseline: Verdicts) -> dict[str, float |
 
 
 def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the sorted distinct rows and the number of images with each row."""
+    """Returns the sorted distinct rows, and the number of images with each row."""
     if not len(rows):
         return rows, np.zeros(0, dtype=np.int64)
     key = np.zeros(len(rows), dtype=np.int64)
@@ -369,7 +374,7 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
 
 
 def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples: int, seed: int) -> Floats:
-    """Returns the (resamples, columns) summed counts of images drawn with replacement."""
+    """Returns the (resamples, columns) summed counts of images that were drawn with replacement."""
     n = int(frequency.sum())
     values = types.astype(np.float64)  # float for a BLAS product; exact, since counts are far below 2**53
     if n == 0 or resamples == 0:
@@ -385,7 +390,9 @@ def _drawn(types: NDArray[np.int64], frequency: NDArray[np.int64], *, resamples:
 def _paired_resamples(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int, kind: Bootstrap | None
 ) -> dict[str, Floats]:
-    """Returns a mapping from metric to its (resamples,) differences. Both systems use the same resampled images."""
+    """Returns a mapping from each metric to its (resamples,) differences between the two systems. In each resample, the
+    same images are used for both systems.
+    """
     pairs = CountTable((*a.columns, *b.columns), a.image_ids, np.hstack([a.rows, b.rows]))
     sums = resampled_totals(pairs, resamples=resamples, seed=seed, kind=kind)
     width = a.rows.shape[1]
@@ -395,8 +402,8 @@ def _paired_resamples(
 def _swapped_differences(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """Returns a mapping from metric to its (resamples,) differences, with the rows of each image swapped with p =
-    1/2.
+    """Returns a mapping from each metric to its (resamples,) differences. In each resample, the rows of each image are
+    swapped with probability 1/2.
     """
     types, times = _row_types(np.hstack([a.rows, b.rows]))
     width = a.rows.shape[1]
@@ -419,8 +426,8 @@ def _minus(x: float | None, y: float | None) -> float | None:
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
-    """Returns the two-sided p-value, or None without an observed difference. Resamples without a value count as
-    extreme.
+    """Returns the two-sided p-value, or None if there is no observed difference. Resamples in which the difference has
+    no value count as extreme.
     """
     if np.isnan(observed) or not len(null):
         return None
@@ -437,10 +444,12 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Returns a mapping from metric to ``(events, images with an event)``, for shares with few events or exceptions.
+    """Returns a mapping from each metric to ``(events, images with an event)``, for shares with few events or few
+    non-events.
 
-    For a metric that combines several shares, the rarest event of all shares counts. For a metric of table cells, the
-    counts are either the cells that increase the value or the cells that decrease it, whichever are rarer.
+    If a metric combines several shares, the rarest event among the shares counts. If a metric is computed from table
+    cells, the counts refer either to the cells that increase the value or to the cells that decrease it, whichever are
+    rarer.
     """
     few = {}
     for name, formula in metrics.formulas.items():
@@ -461,5 +470,5 @@ def _number(value: Floats) -> float | None:
 
 
 def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Returns a mapping from metric to its value over the whole table, or None if it has no value."""
+    """Returns a mapping from each metric to its value over the whole table, or to None if it has no value."""
     return {name: _number(value) for name, value in metrics.score(table.total).items()}

@@ -1,4 +1,4 @@
-"""Joint verdict on a system: a single test for better in one metric and worse in none."""
+"""Joint verdict on a system. A single test decides if the system is better in at least one metric and worse in none."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ CAP_SCORE = "cap_score"
 
 
 def component_rates(metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the two component rates of the Cap. Score in a metric set, or an empty tuple if the set has none."""
+    """Returns the names of the two rates that the caption score combines, or an empty tuple if the metric set has
+    none.
+    """
     record = find_benchmark(metric_set.name)
     frontiers = record.frontiers if record else ()
     return tuple(frontiers[0][:2]) if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
 def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
-    """Returns the metrics of a joint verdict: the two rates of Cap. Score, or the headline metrics of a benchmark.
+    """Returns the metrics that a joint verdict compares: the two rates that the caption score combines, or the headline
+    metrics of a benchmark.
 
-    Cap. Score itself is a function of its rates, so including it would test the same hypothesis twice.
+    The caption score itself is a function of its two rates, so including it would test the same hypothesis twice.
     """
     if rates := component_rates(metric_set):
         return rates
@@ -40,21 +43,21 @@ def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
 def joint_verdict(
     rows: Sequence[Mapping[str, Any]], metric_set: MetricSet, margin: float | None = None
 ) -> dict[str, Any] | None:
-    """Tests jointly if a system is better than the baseline in one metric and worse in none.
+    """Tests the joint hypothesis that a system is better than the baseline in at least one metric and worse in none.
 
-    The test is an intersection-union test (Berger 1982). The joint claim requires each of its parts, so its p-value is
-    the largest p-value of the parts. The first part is that the system is better in at least one metric (one-sided
-    tests, the smallest p-value multiplied by the number of metrics). The second part is that the loss in every metric
-    is smaller than the margin (one-sided tests against the margin).
+    The test is an intersection-union test (Berger 1982). The p-value is the larger of the p-values of its two parts,
+    because the verdict requires both parts. The first part is that the system is better in at least one metric
+    (one-sided tests, whose smallest p-value is multiplied by the number of metrics). The second part is that the loss
+    in every metric is smaller than the margin (one-sided tests against the margin).
 
     Args:
-        rows: Comparisons of one system.
+        rows: Comparisons of one system with the baseline, one per metric.
         metric_set: Metric set.
-        margin: Largest loss that does not count as worse. None selects MARGIN.
+        margin: Largest loss that does not count as worse, or None for MARGIN.
 
     Returns:
-        ``system, baseline, metrics, margin, p_better, p_not_worse, p_value`` (the larger of the two p-values). The
-        result is None if a judged metric was not tested.
+        A mapping with ``system, baseline, metrics, margin, p_better, p_not_worse, p_value``. ``p_value`` is the larger
+        of the two other p-values. The result is None if one of the metrics of the verdict was not tested.
     """
     margin = MARGIN if margin is None else margin
     by_metric = {row["metric"]: row for row in rows}

@@ -296,8 +296,8 @@ class RewardColumns:
         hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
         covered: (n,) int64 number of distinct claimed labels of each response that are present.
         unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
-        silent: (parts,) bool mask of the parts that have neither gain nor penalty. Silent parts are outside the answer
-            (``answer_only``) or, with the rule ``discourse``, contain no word.
+        silent: (parts,) bool mask of the parts that have neither gain nor penalty. A part is silent if it lies outside
+            the answer (``answer_only``) or, under the rule ``discourse``, if it contains no word.
         claim_part: (claims,) part index of every claimed label of every part.
         claim_label: (claims,) index in ``labels`` of every claimed label of every part.
         claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see

@@ -1,1 +1,1 @@
-"""Segmentation of captions into subsentences by named rules."""
+"""Segmentation of captions into subsentences by one of several named rules."""

@@ -1,10 +1,10 @@
 """The rule ``discourse``, which segments text from recent models, including Markdown, into clause-sized units.
 
-Each unit is an elementary unit in the sense of discourse analysis: a clause with its own claims. Punctuation marks the
-positions at which a unit may end, and the surrounding words decide whether it ends there. There is no cut between
-stacked adjectives, between subject and verb, or between list items that are not clauses. ``benchmarks/gold/CUTS.md``
-defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of this rule. The run time is
-linear in the length of the text.
+Each unit is an elementary unit in the sense of discourse analysis, which is a clause with its own claims. A unit can
+end only at a punctuation mark, and the surrounding words determine if the unit ends there. The rule does not cut
+between consecutive adjectives, between subject and verb, or between list items that are not clauses.
+``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the
+rule. The run time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -114,14 +114,15 @@ _KINDS = (
 
 
 class Chunk(NamedTuple):
-    """Words between two clause marks of a sentence.
+    """Words between two consecutive clause marks of a sentence.
 
     Attributes:
-        begin: Offset of the first character.
-        mark: Preceding mark. Empty for the first chunk of a sentence.
-        n_words: Number of words. Two ideographs count as one word.
-        words: Words in lower case.
-        finite, relative: Number of finite verbs, and number of relative words.
+        begin: Offset of the chunk's first character.
+        mark: Punctuation mark before the chunk, or an empty string for the first chunk of a sentence.
+        n_words: Number of words in the chunk. Two ideographs count as one word.
+        words: Words of the chunk in lower case.
+        finite: Number of finite verbs in the chunk.
+        relative: Number of relative words, such as *which*, in the chunk.
     """
 
     begin: int
@@ -138,8 +139,8 @@ class Chunk(NamedTuple):
 
 
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """Returns ``(offset, True if the cut ends a sentence)`` for all cuts strictly inside the text and outside of
-    mentions.
+    """Returns all cuts that are strictly inside the text and outside of mentions, as ``(offset, True if the cut ends a
+    sentence)``.
     """
     quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
@@ -170,35 +171,36 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
 
 
 def quotes_of(text: str) -> list[tuple[int, int]]:
-    """Returns the spans of brackets and quotations, which are never cut."""
+    """Returns the spans of bracketed and quoted text, which is never cut."""
     return [match.span() for match in _QUOTE.finditer(text)]
 
 
 @lru_cache(maxsize=16384)
 def clause_offsets(sentence: str, offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the offsets at which a sentence is cut into clauses. The last 16,384 results are cached.
+    """Returns the offsets at which a sentence is cut into clauses. The results for the last 16,384 sentences are
+    cached.
 
     Args:
         sentence: Text of the sentence.
-        offsets: Offsets after the clause marks and their white space, in ascending order.
+        offsets: Offsets in the sentence after each clause mark and its white space, in ascending order.
     """
     marks = [(offset, sentence[:offset].rstrip().rstrip(CLOSERS)[-1:]) for offset in offsets]
     return tuple(offset for offset, _ in _clause_cuts(_lowered(sentence), 0, len(sentence), marks))
 
 
 def has_words(piece: str) -> bool:
-    """Returns True if a piece contains a letter or a digit outside of the language name of a code fence."""
+    """Returns True if a piece contains a letter or a digit. The language name after a code fence does not count."""
     return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
 
 
 def _lowered(text: str) -> str:
-    """Returns the text in lower case with straight apostrophes. The length of the text is unchanged."""
+    """Returns a text in lower case with straight apostrophes. The length of the text does not change."""
     lowered = text.lower().replace("\u2019", "'")
     return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 class _Spans:
-    """Sorted spans for queries at ascending positions."""
+    """Sorted spans that are queried at ascending positions."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = iter(spans)
@@ -214,11 +216,12 @@ class _Spans:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
-    """Yields ``(begin, begin of its prose, end)`` for paragraphs, list items, table rows and lines without words.
+    """Yields ``(begin, begin of its prose, end)`` for each block, which is a paragraph, a list item, a table row, or
+    lines without words.
 
-    A wrapped line continues the previous line. A heading, a label or the header of a table belongs to the following
-    block. The first block begins at 0, and each other block begins at the end of the previous block. For blocks without
-    prose, the prose begins at the end of the block.
+    A line that continues a sentence belongs to the same block as the previous line. A heading, a label or the header of
+    a table belongs to the following block. The first block begins at offset 0, and each other block begins at the end
+    of the previous block. For a block without prose, the second value is the end of the block.
     """
     if _LINE_ENDS.search(text) is None:
         yield 0, 0, len(text)
@@ -241,12 +244,13 @@ def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 class _Line(NamedTuple):
-    """Line with characters other than white space.
+    """Line of a text that contains characters other than white space.
 
     Attributes:
-        begin, end: Offset of the first character that is not white space, and offset after the last one.
-        kind: ``prose``, ``item``, ``heading`` (including labels), ``row``, ``delimiter`` of a table, or ``empty`` (no
-            words).
+        begin, end: Offset of the line's first character that is not white space, and offset after the last such
+            character.
+        kind: Kind of the line, which is ``prose``, ``item`` (of a list), ``heading`` (including labels), ``row`` or
+            ``delimiter`` (of a table), or ``empty`` (no words).
     """
 
     begin: int
@@ -255,7 +259,7 @@ class _Line(NamedTuple):
 
     @classmethod
     def of(cls, text: str, begin: int, end: int) -> _Line:
-        """Returns the line between two offsets."""
+        """Classifies the line between two offsets and returns its record."""
         line = text[begin:end]
         begin += len(line) - len(line.lstrip())
         line = line.strip()
@@ -278,7 +282,9 @@ def _kind(line: str) -> str:
 
 
 def _goes_on(text: str, line: _Line, following: _Line) -> bool:
-    """Returns True if two lines must not be separated: a heading and its content, or parts of a wrapped sentence."""
+    """Returns True if two lines must not be separated, because they are a heading and its content, or parts of the same
+    sentence.
+    """
     if line.kind == "heading":
         return True
     if following.kind != "prose" or line.kind not in ("prose", "item") or text[following.begin] == ">":
@@ -295,7 +301,9 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 
 
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
-    """Yields ``(offset after the white space, mark, True if it ends a sentence)`` in a block, outside of quotations."""
+    """Yields the marks of a block that are outside of quotations, as ``(offset after the white space, mark, True if the
+    mark ends a sentence)``.
+    """
     for unit in _MARK.finditer(text, begin, end):
         at, offset = unit.span()
         mark = text[at]
@@ -314,7 +322,7 @@ def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Itera
 
 
 def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
-    """Returns the cuts of a sentence, which are the clause marks after which a unit begins."""
+    """Returns the cuts of a sentence, which are the positions after the clause marks at which a new unit begins."""
     if len(marks) > MOST_MARKS:
         return []
     places = [(begin, ""), *marks]
@@ -361,12 +369,14 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
 
 
 def _may_be_verb(word: str) -> bool:
-    """Returns True if a word before a determiner may be an unlisted verb in -s, as in ``spans the``."""
+    """Returns True if a word before a determiner may be a verb in -s that no word list contains, as in ``spans
+    the``.
+    """
     return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in _PREPOSITIONS
 
 
 def _openings(chunks: Sequence[Chunk]) -> list[bool]:
-    """Returns for each chunk of a sentence whether a unit may begin with it."""
+    """Returns one Boolean per chunk of a sentence, which is True if a unit may begin with the chunk."""
     opens = [False] * len(chunks)
     complete = False  # True after a clause with its verb
     verbs = relatives = 0
@@ -386,20 +396,20 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Returns True if a conjunction joins a clause to a chunk that must be a clause with an unlisted verb: ``It naps,
-    and it is ...``.
+    """Returns True if a conjunction joins a clause to a chunk whose verb no word list contains, so that the chunk must
+    be a clause, as in ``It naps, and it is ...``.
     """
     begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
     return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
 
 
 def _continues(following: Chunk | None) -> bool:
-    """Returns True if the following chunk continues with the verb of the chunk before an insertion."""
+    """Returns True if the following chunk begins with the verb that belongs to the chunk before an inserted phrase."""
     return following is not None and bool(following.words) and following.words[0] in _FINITE
 
 
 def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
-    """Returns True if a clause, or a modifier with its own claims, begins after a clause."""
+    """Returns True if a chunk after a clause is itself a clause, or a modifier with its own claims."""
     words = chunk.words
     if chunk.mark != ",":  # a semicolon, colon or dash after a clause, except as in ``but no - they are``
         return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
@@ -416,14 +426,16 @@ def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
 
 
 def _waits(words: Sequence[str], following: str) -> bool:
-    """Returns True if the words after a conjunction are only the beginning of the clause after their comma."""
+    """Returns True if the words between a conjunction and a comma only introduce the clause that follows the comma."""
     if len(words) <= SHORT or words[1] in _PREPOSITIONS or words[1] in _FRONTED or words[1].endswith("ly"):
         return True
     return len(words) <= MIN_WORDS and words[1] in _DETERMINERS and following not in _DETERMINERS
 
 
 def _modifies(words: Sequence[str]) -> bool:
-    """Returns True if the words are a modifier with its own claims: relative, participial, absolute, or with *with*."""
+    """Returns True if the words are a modifier with its own claims, which is a relative clause, a participial phrase,
+    an absolute phrase, or a phrase that begins with *with*.
+    """
     if not words:
         return False
     first = words[0]
@@ -435,7 +447,7 @@ def _modifies(words: Sequence[str]) -> bool:
 
 
 def _is_participle(words: Sequence[str]) -> bool:
-    """Returns True if a phrase begins with a participle, possibly after adverbs."""
+    """Returns True if a phrase begins with a participle, which adverbs may precede."""
     k = 0
     while k < min(2, len(words) - 1) and (words[k] in _ADVERBS or words[k].endswith("ly")):
         k += 1
@@ -447,7 +459,9 @@ def _is_participle(words: Sequence[str]) -> bool:
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yields ``(chunk before, stop)`` of lists after an opening, if all their items specify a location."""
+    """Yields the bounds ``(chunk before, stop)`` of each list that follows the beginning of a unit and whose items all
+    specify a location.
+    """
     k = 1
     while k < len(chunks):
         head = k
@@ -462,12 +476,12 @@ def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int
 
 
 def _is_item(chunk: Chunk) -> bool:
-    """Returns True if a chunk is an item of a list with locations."""
+    """Returns True if a chunk can be an item of a list in which each item specifies a location."""
     if chunk.mark != "," or not _is_located(chunk):
         return False
     return chunk.words[0] in _DETERMINERS or chunk.words[0] in ("and", "or")
 
 
 def _is_located(chunk: Chunk) -> bool:
-    """Returns True if a chunk is clause-sized and specifies a location."""
+    """Returns True if a chunk is as long as a clause and specifies a location."""
     return chunk.n_words >= MIN_WORDS and not _PLACES.isdisjoint(chunk.words[2:])

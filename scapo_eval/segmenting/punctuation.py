@@ -1,4 +1,4 @@
-"""Detection of punctuation that ends a sentence or clause, aware of abbreviations, numbers, URLs and dashes."""
+"""Detection of punctuation that ends a sentence or a clause, with rules for abbreviations, numbers, URLs and dashes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
 
 
 def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple[int, bool]]:
-    """Yields the boundaries that punctuation marks, even those inside mentions.
+    """Yields the boundaries at punctuation marks, including boundaries inside mentions.
 
     Args:
         text: Any string.
-        starts: Positions of the marks to examine, each the first of its run. None examines all marks.
+        starts: Positions of the marks to examine, where each position is that of the first mark in a run of marks. If
+            ``starts`` is None, all marks are examined.
 
     Yields:
-        ``(offset after the white space, True if the mark ends a sentence)``, in the order of the marks.
+        ``(offset after the white space, True if the mark ends a sentence)`` for each boundary, in the order of the
+        text.
     """
     urls = Urls(text)
     for unit in _UNIT.finditer(text) if starts is None else (_UNIT.match(text, start) for start in starts):
@@ -53,7 +55,7 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
 
 
 def last_sentence(text: str) -> int:
-    """Returns the start offset of the last sentence of a text, searched from the end."""
+    """Returns the start offset of the last sentence of a text. The search starts at the end of the text."""
     urls = Urls(text)
     first_word = len(text) - len(text.lstrip())
     for unit in reversed(list(_UNIT.finditer(text, first_word))):
@@ -72,7 +74,9 @@ def _ends_sentence(text: str, unit: re.Match[str], urls: Urls) -> bool | None:
 
 
 def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
-    """Returns True if the marks between two offsets end a sentence, False if they end a clause, and None otherwise."""
+    """Returns True if the marks between two offsets end a sentence, False if the marks end only a clause, and None
+    otherwise.
+    """
     mark = text[at]
     if mark in DASHES:
         return False if _parts_clauses(text, at, end, urls) else None
@@ -86,7 +90,9 @@ def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
 
 
 def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns True if dashes separate clauses: an em dash or ``--`` between words, or another dash between spaces."""
+    """Returns True if a run of dashes separates clauses, which is an em dash or ``--`` between words, or another dash
+    between spaces.
+    """
     before = _before(text, at, " \t")
     if not before or before.isspace() or end == len(text):
         return False
@@ -97,8 +103,8 @@ def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns True if a sentence ends without a following space, as in ``...on a table.The cat`` or after ideographic
-    marks.
+    """Returns True if a sentence ends at a mark that no space follows, as in ``...on a table.The cat`` or at an
+    ideographic mark.
     """
     if text[at] in "\u3002\uff01\uff1f":
         return True
@@ -107,7 +113,7 @@ def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 class Urls:
-    """The URLs in a text, which are searched on first use."""
+    """URLs in a text, which are located when they are first needed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -156,7 +162,7 @@ def _is_abbreviation(text: str, at: int) -> bool:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    """Returns True if only spaces and Markdown marks precede ``at`` in its line."""
+    """Returns True if only spaces and Markdown marks precede the position ``at`` in its line."""
     while at and text[at - 1] in " \t*#(":
         at -= 1
     return not at or text[at - 1] in "\n\r"
@@ -170,10 +176,7 @@ def _word_begin(text: str, end: int) -> int:
 
 
 def _before(text: str, at: int, skipped: str) -> str:
-    """Returns the character before ``at``, skipping some characters.
-
-    The result is empty at the beginning of the text.
-    """
+    """Returns the last character before ``at`` that is not in ``skipped``, or an empty string if there is none."""
     while at and text[at - 1] in skipped:
         at -= 1
     return text[at - 1 : at] if at else ""

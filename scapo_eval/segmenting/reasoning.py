@@ -1,4 +1,4 @@
-"""Extraction of the answer from a response, without reasoning, tool calls and tool results."""
+"""Extraction of the answer from a response that also contains reasoning, tool calls or tool results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _TAG = re.compile(
 
 
 def spans_besides_answer(text: str) -> list[tuple[int, int]]:
-    """Returns the spans of a response outside its answer, each with the white space that follows it.
+    """Returns the spans of a response outside its answer. Each span includes the white space that follows it.
 
     The spans are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags
-    of ``<answer>...</answer>``. An unclosed block extends to the end of the response. Reasoning whose opening tag is in
-    the prompt, so that the response contains only the closing tag, starts at the beginning of the response.
+    of ``<answer>...</answer>``. An unclosed block extends to the end of the response. If the opening tag of the
+    reasoning is in the prompt and the response contains only the closing tag, the reasoning starts at the beginning of
+    the response.
 
     Args:
-        text: A response.
+        text: Text of the response.
 
     Returns:
         Sorted, disjoint ``(start, end)`` spans.

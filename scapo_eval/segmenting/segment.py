@@ -1,8 +1,8 @@
-"""Segmentation of a response into subsentences by named rules.
+"""Segmentation of one response into subsentences by one of several named rules.
 
-Spans partition the text exactly, and white space belongs to the preceding span. This module defines the segmentation
-for one text, in linear time. ``segment_batch.py`` computes equal results for many texts.
-``docs/specification.md#subsentences`` describes the rules.
+The spans of the subsentences partition the text exactly, and white space belongs to the preceding span. This module
+defines the segmentation for one text, in linear time. ``segment_batch.py`` computes the same results for many texts at
+once. ``docs/specification.md#subsentences`` describes the rules.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def split_subsentences(
 
     Args:
         text: Any string.
-        rule: ``subsentence`` (default), ``discourse``, ``sentence``, ``clause``, ``object`` or ``response``.
-        mentions: Mentions in the text, in order. No boundary falls inside a mention. Required for ``object``.
+        rule: Name of the rule, which is ``subsentence`` (default), ``discourse``, ``sentence``, ``clause``, ``object``
+            or ``response``.
+        mentions: Mentions in the text, in the order of the text. A boundary is never inside a mention. The rule
+            ``object`` requires mentions.
 
     Returns:
         Pieces that partition the text. An empty text has no pieces.

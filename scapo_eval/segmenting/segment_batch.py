@@ -1,7 +1,7 @@
-"""The batch form of segmentation, which handles common cases for a thousand texts at once with NumPy.
+"""Segmentation of many texts, which processes common cases with NumPy for a thousand texts at once.
 
-A common case is, for example, a letter followed by a period and a space. All other cases are passed to ``segment.py``,
-which defines the segmentation. The results are equal on every text.
+A common case is, for example, a letter followed by a period and a space. Texts with less common cases are passed to
+``segment.py``, which defines the segmentation. For every text, the results equal those of ``segment.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LETTER = _UPPER | _LOWER
 
 
 def _class_of(character: str) -> int:
-    """Returns the classes of an ASCII character as a bit mask."""
+    """Returns the character classes to which an ASCII character belongs, as a bit mask."""
     classes = {
         _SPACE: character.isspace(),
         _DIGIT: character.isdigit(),
@@ -96,7 +96,7 @@ def split_batch(
         mentions: Mentions in the texts.
 
     Returns:
-        The pieces as columns.
+        Columns with the pieces of all texts.
 
     Raises:
         InputError: If the rule is unknown, or the rule is ``object`` and mentions are missing.
@@ -118,11 +118,12 @@ def split_batch(
 
 
 def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -> SpanColumns:
-    """Segments many texts by a custom rule.
+    """Segments many texts with a custom function.
 
     Args:
         texts: n strings.
-        cuts: Function that maps a text to the increasing offsets, strictly inside the text, at which new pieces begin.
+        cuts: Function that returns the offsets at which new pieces of a text begin. The offsets must increase and be
+            strictly inside the text.
 
     Raises:
         InputError: If the offsets do not increase or are outside the text. The message names the index of the text.
@@ -139,11 +140,11 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
 
 
 def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]]) -> SpanColumns:
-    """Cuts pieces at the borders of additional spans.
+    """Cuts pieces at the start and end of additional spans.
 
     Args:
         spans: Pieces of n texts.
-        inside: Text index -> sorted, disjoint spans in the text.
+        inside: Mapping from the index of a text to sorted, disjoint spans in this text.
     """
     if not inside:
         return spans
@@ -159,7 +160,7 @@ def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]
 
 
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
-    """Builds the pieces from cuts that are sorted by text and offset. An empty text has no pieces."""
+    """Returns the pieces between cuts that are sorted by text and offset. An empty text has no pieces."""
     pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(pieces, out=indptr[1:])
@@ -179,7 +180,7 @@ def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray
 def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the text index and the offset of every cut, sorted."""
+    """Returns the text index and the offset of every cut, sorted by text and offset."""
     simple, slow = _simplified(texts)
     if rule == "discourse":
         lined = [k for k, text in enumerate(simple) if not _has_plain_lines(text)]
@@ -210,9 +211,10 @@ def _batch_cuts(
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Converts texts to ASCII, character by character, and returns the indices of texts that cannot be converted.
+    """Converts texts to ASCII, character by character, and returns the converted texts and the indices of texts that
+    cannot be converted.
 
-    Texts that cannot be converted are returned empty. ``segment.py`` segments them individually.
+    Texts that cannot be converted are replaced by empty strings, and ``segment.py`` segments these texts individually.
     """
     if len(texts) == 1 and len(texts[0]) < _LONG:
         return [""], [0]  # it is cut before the arrays would be made
@@ -237,7 +239,9 @@ def _plain_cuts(
     rule: Rule,
     mentions: MentionColumns | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the text index and the offset of every cut in simplified texts, sorted."""
+    """Returns the text index and the offset of every cut in texts that were converted to ASCII, sorted by text and
+    offset.
+    """
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
@@ -278,8 +282,8 @@ def _plain_cuts(
 
 
 def _has_plain_lines(text: str) -> bool:
-    """Returns True if every line is a paragraph of complete sentences, so that the rule ``discourse`` starts a block
-    there.
+    """Returns True if every line of a text is a paragraph of complete sentences. The rule ``discourse`` then starts a
+    block at each line.
     """
     if "\r" in text or _QUOTED_END.search(text) is not None:
         return False
@@ -299,10 +303,11 @@ def _has_plain_lines(text: str) -> bool:
 def _discourse_cuts(
     simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """Returns the sorted ``discourse`` cuts of simplified texts, and the indices of texts to segment individually.
+    """Returns the sorted cuts of the rule ``discourse`` in texts that were converted to ASCII, and the indices of texts
+    that must be segmented individually.
 
-    Array operations find the marks and the sentence bounds. Words are examined only in sentences in which a clause mark
-    has enough words on both sides.
+    Array operations locate the punctuation marks and the bounds of sentences. Words are examined only in sentences that
+    contain a clause mark with enough words on both sides.
     """
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
@@ -367,7 +372,7 @@ def _discourse_cuts(
 def _inside_mention(
     owner: NDArray[np.int64], position: NDArray[np.int64], mentions: MentionColumns, lengths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns a mask of the cuts that fall inside a mention."""
+    """Returns a mask that is True for cuts inside a mention."""
     if not len(mentions.start):
         return np.zeros(len(owner), dtype=bool)
     stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
@@ -383,7 +388,9 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the distinct boundaries in order: the position after the white space, and True if it ends a sentence."""
+    """Returns the distinct boundaries in order, as the position after the white space and a mask that is True for
+    boundaries that end a sentence.
+    """
     text = np.frombuffer(joined, dtype=np.uint8)
     classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
@@ -439,7 +446,9 @@ def _byte_boundaries(
 def _dashes(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks of dash runs: runs that separate clauses, and unclear runs, which need individual treatment."""
+    """Returns two masks over runs of dashes. The first mask is True for runs that separate clauses, and the second for
+    runs that must be examined individually.
+    """
     second = kinds[at + 1] == 3
     previous, following = classes[at - 1], classes[at + 1 + second]
     blank = previous & _BLANK > 0
@@ -454,8 +463,8 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks of periods after digits: those that end a sentence, and unclear ones, which need individual
-    treatment.
+    """Returns two masks over periods after digits. The first mask is True for periods that end a sentence, and the
+    second for periods that must be examined individually.
     """
     begin = at - 1
     for _ in range(3):
@@ -473,7 +482,7 @@ def _behind_numbers(
 
 
 def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
-    """Moves positions inside white space to the end of the white space, in place."""
+    """Moves each position that is inside white space to the end of the white space. The array is changed in place."""
     moving = np.flatnonzero(_SPACE_BYTES[text[position]])
     for _ in range(16):  # white space is short, as a rule
         if not len(moving):
@@ -485,7 +494,7 @@ def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) ->
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask of the periods whose preceding letters may be an abbreviation or an initial."""
+    """Returns a mask that is True for periods after letters that may be an abbreviation or an initial."""
     eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
     text = np.frombuffer(joined, dtype=np.uint8)
     tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array

@@ -1,3 +1,3 @@
-"""Validation of metrics against people: sets of human judgments, agreement with them, and the half for fitting
-scores.
+"""Validation of metrics against human judgments, including the sets of judgments, the measures of agreement, and the
+split of a set into a half for fitting and a half for reporting.
 """

@@ -1,9 +1,9 @@
-"""Agreement of a metric with people, with intervals by image.
+"""Agreement of a metric with human ratings, with confidence intervals from resampled images.
 
-Every statistic is computed from image weights, which count how often each image is drawn. Correlations are functions of
-weighted sums, and rank correlations are functions of weighted quadratic forms over pairs of images. A resample of
-images therefore costs a matrix product. All metrics use the same resamples, so that differences between metrics are
-paired.
+Every statistic is computed with a weight for each image, which is the number of times that the image is drawn in a
+resample. Correlations are functions of weighted sums, and rank correlations are functions of weighted quadratic forms
+over pairs of images. The statistics of all resamples are therefore computed by matrix products. All metrics use the
+same resamples, so that the differences between metrics are paired.
 
 Sources: Kendall 1945 (tau-b), Stuart 1953 (tau-c), Cohen 1960 (kappa), Efron & Tibshirani 1993 (percentile bootstrap).
 """
@@ -34,7 +34,7 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class ResampledImages:
-    """Image of each item, and number of times that each image is drawn.
+    """Bootstrap samples of images. A sample is stored as the number of times that each image is drawn.
 
     Attributes:
         group: (items,) index of each item's image, starting at 0.
@@ -46,7 +46,7 @@ class ResampledImages:
 
     @classmethod
     def of(cls, images: list[str], *, resamples: int, seed: int) -> ResampledImages:
-        """Draws a bootstrap sample from the images of items."""
+        """Draws bootstrap samples of the images."""
         _, group = np.unique(np.array(images, dtype=object), return_inverse=True)
         n = int(group.max()) + 1
         rng = np.random.default_rng(seed)
@@ -59,7 +59,9 @@ class ResampledImages:
         return int(self.drawn.shape[1])
 
     def weights(self) -> Floats:
-        """Returns (1 + resamples, images) weights: 1 for every image in the first row, followed by the resamples."""
+        """Returns (1 + resamples, images) weights. The first row is 1 for every image, and each other row contains the
+        weights of one resample.
+        """
         return np.vstack([np.ones((1, self.n_images)), self.drawn])
 
 
@@ -68,10 +70,11 @@ class Pairing:
     """Values of a metric and ratings by people for the same items.
 
     Attributes:
-        values: (items,) values of the metric, for which greater is better. NaN if undefined.
-        ratings: (items,) ratings by people, for which greater is better. NaN if missing.
-        sample: Resamples of the images.
-        pairs: True if an item is a pair of texts. Values and ratings then specify by how much the first text is better.
+        values: (items,) values of the metric, where a greater value is better. Undefined values are NaN.
+        ratings: (items,) ratings by people, where a greater rating is better. Missing ratings are NaN.
+        sample: Bootstrap samples of the images.
+        pairs: True if an item is a pair of texts. The values and ratings of a pair state by how much the first text is
+            better than the second.
     """
 
     values: Floats
@@ -81,7 +84,7 @@ class Pairing:
 
     @cached_property
     def there(self) -> NDArray[np.bool_]:
-        """(items,) True for items with both a value and a rating."""
+        """(items,) mask that is True for items with both a value and a rating."""
         return ~(np.isnan(self.values) | np.isnan(self.ratings))
 
     @cached_property
@@ -91,8 +94,8 @@ class Pairing:
         return self.values[there][order], self.ratings[there][order], self.sample.group[there][order]
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """Returns the statistics that apply to the ratings. Yes/no ratings have AUC, and accuracy and kappa for yes/no
-        metrics.
+        """Returns the names of the statistics that apply to the ratings. For yes/no ratings, the statistic is AUC, and
+        also accuracy and kappa if the metric has only the values 0 and 1.
         """
         values, ratings, _ = self._columns
         if set(np.unique(ratings)) <= {0.0, 1.0}:
@@ -101,8 +104,8 @@ class Pairing:
         return "pearson", "kendall_b", "kendall_c", "pairwise"
 
     def resampled(self, statistic: Statistic) -> Floats:
-        """Returns the (1 + resamples,) values of a statistic: for all items, then for each resample. NaN if
-        undefined.
+        """Returns the (1 + resamples,) values of a statistic, first for all items and then for each resample. Undefined
+        values are NaN.
         """
         weights = self.sample.weights()
         if statistic in ("kendall_b", "kendall_c", "auc") and self.sample.n_images > MOST_IMAGES:
@@ -110,16 +113,18 @@ class Pairing:
         return _MEASURES[statistic](self, weights)
 
     def summed(self, columns: Floats) -> Floats:
-        """Returns the (images, columns) sums over each image of columns with one value per item."""
+        """Sums columns with one value per item over the items of each image, and returns the (images, columns) sums."""
         group = self._columns[2]
         sums = np.zeros((self.sample.n_images, columns.shape[1]))
         np.add.at(sums, group, columns)
         return sums
 
     def over_pairs(self, of_pair: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Floats:
-        """Returns the (images, images) sums over all pairs of items of a function of their values and ratings.
+        """Sums a function of the values and ratings of two items over all pairs of items, and returns the (images,
+        images) sums for each pair of images.
 
-        The function receives values and ratings as a column and as a row.
+        The function receives the values of the first item as a column, the values of the second item as a row, and the
+        ratings in the same two forms.
         """
         values, ratings, group = self._columns
         present, starts = np.unique(group, return_index=True)
@@ -163,9 +168,10 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Returns the share of pairs within an image that the metric orders like people. Ties of the metric count as half.
+    """Returns the share of pairs of texts of the same image that the metric orders in the same way as people. Pairs
+    with equal values of the metric count as one half.
 
-    Pairs with equal ratings are omitted.
+    Pairs of texts with equal ratings are omitted.
     """
     x, y, group = pairing._columns
     if pairing.pairs:
@@ -221,7 +227,9 @@ _MEASURES: dict[Statistic, Callable[[Pairing, Floats], Floats]] = {
 
 
 def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Returns the percentile interval of ``(1 + resamples,)`` values, of which the first is the value for all items."""
+    """Returns the percentile interval from ``(1 + resamples,)`` values of a statistic. The first value is that of the
+    statistic for all items.
+    """
     known = resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(resampled[0]) or not len(known):
         return Interval(None, None)
@@ -231,10 +239,9 @@ def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 
 def p_value_of(differences: Floats) -> float | None:
-    """Returns the two-sided p-value of ``(1 + resamples,)`` differences, from the share of resamples on the other side
-    of 0.
-
-    The observed difference counts as one of the resamples.
+    """Returns the two-sided bootstrap p-value from ``(1 + resamples,)`` differences, of which the first is the observed
+    difference. The p-value is twice the share of resamples at or below 0, or at or above 0, whichever is smaller. The
+    observed difference is included in the p-value as an additional resample.
     """
     known = differences[1:][~np.isnan(differences[1:])]
     if np.isnan(differences[0]) or not len(known):

@@ -1,4 +1,4 @@
-"""Two halves of a set of human judgments, split by image: one for fitting and selection, and one for reporting."""
+"""Split of a set of human judgments by image into a half for fitting and selection, and a half for reporting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HALVES_SEED = "scapo people 1"
 
 
 def half_of(image: str, seed: str = HALVES_SEED) -> Half:
-    """Returns the half of an image, which is the same on every machine and for any subset and order of the images.
+    """Returns the half to which an image belongs. The result depends only on the image id and the seed.
 
     Args:
-        image: Canonical image id, or the id of the group of an item.
+        image: Canonical image id, or, for an item without an image, the id of its group.
         seed: Seed of the split.
     """
     digest = hashlib.sha256(f"{seed}\0{image}".encode()).digest()

@@ -1,7 +1,8 @@
-"""Sets of human judgments: five public sets in their published format, and custom sets as JSON Lines.
+"""Reader for sets of human judgments, which are five public sets in their published formats or custom sets as JSON
+Lines.
 
-An item is a caption (or a statement, or a pair of captions) of an image, with one rating per dimension. Users supply
-the data, and none is included in the package.
+An item is a caption (or a statement, or a pair of captions) about an image, with one rating per dimension. The package
+includes no judgments, so users must supply the files.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class MarkedSpan:
-    """Part of a caption that people marked.
+    """Part of a caption that an annotator marked.
 
     Attributes:
         start, end: Character offsets in the caption.
-        wrong: True if the part is false for the image.
+        wrong: True if the marked part does not match the image.
     """
 
     start: int
@@ -46,14 +47,15 @@ class RatedText:
     """Text that people judged.
 
     Attributes:
-        id: Id for joining external scores.
+        id: Id by which external scores are joined.
         image: Canonical id of the image, or the id of the item if there is no image. Images are the units of
             resampling.
         caption: Text of the caption.
-        ratings: Dimension -> rating, or None if it is missing.
-        system: System that wrote the text, if known.
-        rival: Another text of the same image. Ratings then specify by how much ``caption`` is better.
-        spans: Marked parts of the text, or None if nobody marked the text.
+        ratings: Mapping from each dimension to its rating, or to None if the rating is missing.
+        system: Name of the system that wrote the text, or None if it is unknown.
+        rival: Second text about the same image, for pairs. The ratings of a pair state by how much ``caption`` is
+            better than ``rival``.
+        spans: Marked parts of the text, or None if no annotator marked the text.
         references: Reference captions of the image, if the set contains them.
         line: Line number in the file.
     """
@@ -74,10 +76,10 @@ class Judgements:
     """Set of human judgments.
 
     Attributes:
-        name: Name of the set, such as ``thumb``. Custom sets have the name ``own``.
+        name: Name of the set, such as ``thumb``, or ``own`` for custom sets.
         source: Display name of the file.
         items: Judged texts, in the order of the file.
-        ranges: Dimension -> minimum and maximum rating, if known.
+        ranges: Mapping from each dimension to its minimum and maximum rating, for dimensions with a known range.
     """
 
     name: str
@@ -91,22 +93,24 @@ class Judgements:
 
     @classmethod
     def load(cls, path: Readable, *, name: str | None = None, ranges: Mapping[str, Range] | None = None) -> Judgements:
-        """Reads a set, which is recognized by its fields.
+        """Reads a set of human judgments and recognizes the set by the fields of its records.
 
-        THumB and FAITHSCORE are read in their published format. THumB, FAITHSCORE, HaELM, Composite and IIW-400 are
-        read with the fields of docs/validity.md. Custom sets have the fields ``image_id``, ``caption`` and ``rating``
-        (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and ``references``. Pairs have
-        ``rival``, and marked parts have ``spans`` (``start``, ``end``, ``wrong``).
+        THumB and FAITHSCORE can be read in their published format. THumB, FAITHSCORE, HaELM, Composite and IIW-400 can
+        be read with the fields that docs/validity.md lists. Custom sets have the fields ``image_id``, ``caption`` and
+        ``rating`` (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and ``references``.
+        Pairs also have the field ``rival``, and captions with marked parts have the field ``spans`` (a list of
+        ``start``, ``end`` and ``wrong``).
 
         Args:
-            path: JSON Lines or a JSON array, uncompressed, ``.gz`` or ``.zst``, or records in memory.
-            name: Name of the set, for files that fit several sets (``faithscore-answers``). None selects the first set
-                that fits.
-            ranges: Dimension -> minimum and maximum rating, for custom sets.
+            path: Path of a JSON Lines file or a JSON array, optionally compressed (``.gz`` or ``.zst``), or records in
+                memory.
+            name: Name of the set, for files whose fields match several sets (such as ``faithscore-answers``). If
+                ``name`` is None, the first set that matches is used.
+            ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
 
         Raises:
             InputErrors: If records are invalid. The error lists the faults by line.
-            InputError: If the name of the set is unknown, or no set fits the file.
+            InputError: If the name of the set is unknown, or the fields of the file match no set.
         """
         source = display_name(path)
         records = list(iter_records(path))
@@ -133,34 +137,35 @@ class Judgements:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Names of the ratings, in the order of their first occurrence."""
+        """Names of the dimensions, in the order of their first occurrence."""
         return tuple(dict.fromkeys(name for item in self.items for name in item.ratings))
 
     @property
     def references(self) -> dict[str, tuple[str, ...]]:
-        """Image -> references in the set."""
+        """Mapping from each image to its reference captions in the set."""
         return {item.image: item.references for item in self.items if item.references}
 
     @property
     def pairs(self) -> bool:
-        """True if ratings compare two texts."""
+        """True if the ratings compare two texts."""
         return any(item.rival is not None for item in self.items)
 
     @property
     def statements(self) -> bool:
-        """True if items are single statements. A statement without a claimed label then has no verdict."""
+        """True if the items are single statements. A statement that claims no label has no verdict."""
         return self.name == "faithscore"
 
     @property
     def marked(self) -> bool:
-        """True if parts of texts are marked."""
+        """True if annotators marked parts of the texts."""
         return any(item.spans is not None for item in self.items)
 
     def rating(self, dimension: str) -> NDArray[np.float64]:
-        """Returns the (items,) ratings of a dimension, with NaN for missing ratings.
+        """Returns the (items,) ratings in one dimension, with NaN for missing ratings.
 
         Raises:
-            InputError: If the dimension is unknown, has fewer than MIN_ITEMS ratings, or has only equal ratings.
+            InputError: If the dimension is unknown or has fewer than MIN_ITEMS ratings, or if all its ratings are
+                equal.
         """
         if dimension not in self.dimensions:
             known = ", ".join(self.dimensions) or "none"
@@ -179,11 +184,13 @@ class Judgements:
         return values
 
     def half(self, half: Half) -> Judgements:
-        """Returns the items in one half of the images; see :func:`~scapo_eval.validation.halves.half_of`."""
+        """Returns the subset of the judgments whose images are in one half; see
+        :func:`~scapo_eval.validation.halves.half_of`.
+        """
         return replace(self, items=tuple(item for item in self.items if half_of(item.image) == half))
 
     def without_systems(self, names: Sequence[str]) -> Judgements:
-        """Returns the set without the texts of some systems.
+        """Returns the set without the texts of the given systems.
 
         Raises:
             InputError: If a system is not in the set.
@@ -215,13 +222,13 @@ def _refuse_twice(items: Sequence[RatedText], source: str) -> None:
 
 @dataclass(frozen=True)
 class _Set:
-    """Published set, and the function that reads it.
+    """Published set of judgments, with the function that reads its records.
 
     Attributes:
         name: Name of the set.
         keys: Fields by which the set is recognized.
-        items: Function from a record and its line number to items.
-        ranges: Ranges of the ratings.
+        items: Function that converts a record and its line number to items.
+        ranges: Mapping from each dimension to its minimum and maximum rating.
     """
 
     name: str
@@ -288,7 +295,7 @@ _COUNTS = frozenset("two three four five six seven eight nine ten several many m
 
 
 def _object_fact(text: str) -> bool:
-    """Returns True if a fact states the presence of an object without a number."""
+    """Returns True if a fact states that an object is present, without stating a number of objects."""
     return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 

@@ -1,8 +1,9 @@
-"""CIDEr-D, BLEU-4 and ROUGE-L per caption, with COCO's evaluation code in the package pycocoevalcap (extra 'ngrams').
+"""Computation of CIDEr-D, BLEU-4 and ROUGE-L per caption with COCO's evaluation code from the package pycocoevalcap
+(extra ``ngrams``).
 
-The tokenizer of this package is a Java program. In its place, captions and references are split into words by
-:mod:`scapo_eval.matching.words`. Values therefore differ from published values in the third digit, but all metrics
-within a run use the same words.
+The tokenizer of pycocoevalcap is a Java program. To avoid Java, captions and references are split into words by
+:mod:`scapo_eval.matching.words`. The values therefore differ from published values in the third digit, but all metrics
+of a run are computed from the same words.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def ngram_scores(
     """Returns the (n,) scores of captions, with NaN for images without references.
 
     Args:
-        metric: Name in NGRAMS.
-        images: Images of the captions.
+        metric: Name of the metric, one of NGRAMS.
+        images: Canonical image id of each caption.
         captions: Texts of the captions.
-        references: References of every image. CIDEr-D weights n-grams by the number of these images whose references
-            contain them.
+        references: Mapping from each image to its reference captions. The weight of an n-gram in CIDEr-D depends on the
+            number of images whose references contain the n-gram.
 
     Raises:
-        MissingExtra: If the package is not installed.
+        MissingExtra: If pycocoevalcap is not installed.
     """
     try:
         from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -60,8 +61,8 @@ def ngram_scores(
 def _cider(
     scorer: Any, images: Sequence[str], candidates: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
 ) -> list[float]:
-    """Returns CIDEr-D, in which every image counts once for the weights of n-grams, independent of its number of
-    captions.
+    """Returns the CIDEr-D of each caption. In the weights of n-grams, every image counts once, regardless of its number
+    of captions.
     """
     of_image: dict[str, list[int]] = {}
     for k in known:

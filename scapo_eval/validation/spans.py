@@ -1,4 +1,4 @@
-"""Comparison of hallucinated mentions with the parts of captions that people marked as wrong."""
+"""Comparison of hallucinated mentions with the parts of captions that annotators marked as wrong."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
 def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
-    """Returns the counts per item.
+    """Returns the numbers of hallucinated mentions and marked parts of each item, and the numbers of those that
+    overlap.
 
     Args:
-        judgements: Marked captions. Unmarked text is considered correct.
+        judgements: Captions with marked parts. Text outside the marked parts is considered correct.
         truth: Ground truth of the images.
-        claims: Mentions that count.
+        claims: Name of the reading that determines which mentions count.
 
     Returns:
-        (items, 4) counts: hallucinated mentions, those of them in a part marked as wrong, parts marked as wrong, and
-        those of them with a hallucinated mention. All counts are 0 if the image is not in the ground truth, or nobody
-        marked the caption.
+        An (items, 4) array with the number of hallucinated mentions, the number of hallucinated mentions that overlap a
+        part marked as wrong, the number of parts marked as wrong, and the number of such parts that overlap a
+        hallucinated mention. All counts of an item are 0 if its image is not in the ground truth, or if no annotator
+        marked its caption.
     """
     mentions = AliasMatcher(truth.vocabulary, claims).find_batch([item.caption for item in judgements.items])
     rows = truth.oracle.find_rows([item.image for item in judgements.items])
@@ -48,16 +50,16 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
 
 
 def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
-    """Counts the parts marked as wrong that contain a claim, by kind. A ground truth for these claims could find these
-    errors.
+    """Counts the parts marked as wrong that contain a claim, for each kind of claim. A metric with a ground truth for a
+    kind of claim could detect the errors in the parts that contain a claim of this kind.
 
     Args:
-        judgements: Marked captions.
+        judgements: Captions with marked parts.
         vocabulary: Vocabulary of the claims.
 
     Returns:
-        Kind (including ``any`` and ``beyond presence``) -> (items, 2) counts: parts marked as wrong, and those of them
-        that contain a word of such a claim with any use.
+        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array with the
+        number of parts marked as wrong, and the number of such parts that overlap a claim of this kind with any use.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

@@ -1,4 +1,6 @@
-"""Agreement of metrics with human judgments, and tests of the differences in agreement between metrics."""
+"""Measurement of the agreement of metrics with human judgments, and tests for differences in agreement between
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,15 @@ DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cov
 
 @dataclass(frozen=True)
 class Agreement:
-    """Value of one statistic for a metric and a rating.
+    """Agreement of one metric with one rating, measured by one statistic.
 
     Attributes:
         metric, rating, statistic: Names of the metric, the rating, and the measure of their agreement.
-        value: Value of the statistic, or None if undefined.
-        low, high: Bounds of the 95 % interval by image.
-        n, n_images: Number of items with both values, and number of their images.
+        value: Value of the statistic, or None if the statistic is undefined.
+        low: Lower bound of the 95 % confidence interval, computed from resampled images.
+        high: Upper bound of the 95 % confidence interval.
+        n: Number of items with both a metric value and a rating.
+        n_images: Number of images of the items with both a metric value and a rating.
     """
 
     metric: str
@@ -52,14 +56,16 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between the agreements of a metric and of the baseline metric, on common items and with common
-    resamples.
+    """Difference between the agreement of a metric and that of the baseline metric, computed on the same items and the
+    same resamples.
 
     Attributes:
         metric, baseline, rating, statistic: Names of the compared metrics, the rating and the statistic.
         difference: Agreement of the metric minus agreement of the baseline.
-        low, high: Bounds of the 95 % interval.
-        p_value, p_holm: Two-sided bootstrap p-value, and its correction for the number of compared metrics.
+        low: Lower bound of the 95 % confidence interval of the difference.
+        high: Upper bound of the 95 % confidence interval of the difference.
+        p_value: Two-sided bootstrap p-value of the difference.
+        p_holm: P-value after Holm's correction for the number of compared metrics.
         n: Number of items.
     """
 
@@ -82,7 +88,7 @@ class SystemMeans:
     Attributes:
         system: Name of the system.
         n: Number of texts.
-        means: Rating or metric -> mean, or None if undefined.
+        means: Mapping from each rating and metric to its mean, or to None if the mean is undefined.
     """
 
     system: str
@@ -97,9 +103,9 @@ class Validation:
     Attributes:
         judgements: Set of judgments.
         signature: Settings that make the values reproducible.
-        agreements: Agreement of every metric with every rating.
-        differences: Difference between every metric and the first metric.
-        systems: Means of the systems, if the set contains their names.
+        agreements: Agreement of each metric with each rating.
+        differences: Difference in agreement between each metric and the first metric.
+        systems: Mean ratings and metrics of each system, if the set contains the names of the systems.
         notes: Notes for the reader, one sentence each.
     """
 
@@ -114,14 +120,14 @@ class Validation:
         return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
 
     def value(self, metric: str, rating: str, statistic: str) -> float | None:
-        """Returns one value, and raises KeyError if it does not exist."""
+        """Returns the value of one statistic for a metric and a rating. Raises KeyError if there is no such value."""
         for agreement in self.agreements:
             if (agreement.metric, agreement.rating, agreement.statistic) == (metric, rating, statistic):
                 return agreement.value
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the output of ``--json``, with unrounded fractions."""
+        """Returns the contents of the output of ``--json``. Fractions are not rounded."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,
@@ -156,28 +162,31 @@ def validate(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> Validation:
-    """Compares metrics with human judgments.
+    """Measures the agreement of metrics with human judgments.
 
     Args:
         judgements: File or records of ratings, pairs or marked parts; see
             :meth:`~scapo_eval.validation.judgements.Judgements.load`.
-        set_name: Name of the set, for files that fit several sets.
+        set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), or ``length``. The
-            first metric is the baseline of the others. If empty, all metrics with the required ground truth or
-            references are used.
-        scores: Name -> external scores, as records of ``id`` and ``score``. They are used as additional metrics.
-        ratings: Dimensions of the ratings. If empty, all dimensions are used.
-        truth, references, leave_out_self, unnamed, weights, vocabulary, claims: As for :func:`scapo_eval.score`. If no
-            references are given, those of the set are used.
-        half: Half of the images to use; see :mod:`scapo_eval.validation.halves`. None selects all images.
-        without: Systems whose texts are excluded from the agreements. Their means are still shown.
-        ranges: Dimension -> minimum and maximum rating, for custom sets.
-        resamples, seed: Settings of the intervals.
+            first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, all metrics
+            are used for which the required ground truth or references are given.
+        scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
+            ``score``.
+        ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
+        truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
+            If no references are given, the references in the set of judgments are used.
+        half: Half of the images to use (see :mod:`scapo_eval.validation.halves`), or None to use all images.
+        without: Names of systems whose texts are excluded from the agreements. The means of the excluded systems are
+            still shown.
+        ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the random numbers.
 
     Raises:
-        InputErrors, InputError: If the input is invalid (with faults by file and line), ratings are constant, missing
-            or out of range, or there are too few items.
-        MissingExtra: If an n-gram metric is requested without its package.
+        InputErrors, InputError: If the input is invalid, ratings are constant, missing or out of range, or the number
+            of items is too small. The errors state the file and line of each fault.
+        MissingExtra: If an n-gram metric is requested and the extra ``ngrams`` is not installed.
 
     Example:
         >>> import scapo_eval

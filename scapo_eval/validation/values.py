@@ -1,4 +1,4 @@
-"""Values of metrics per caption: metrics of this project, n-gram metrics, and external scores."""
+"""Values of metrics for each caption, from this project's metrics, n-gram metrics, or external scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Texts:
-    """Captions and their images, one per item."""
+    """Texts of the captions and their image ids, with one entry per item."""
 
     images: Sequence[str]
     captions: Sequence[str]
@@ -34,13 +34,13 @@ class Texts:
 
 @dataclass(frozen=True)
 class Measures:
-    """Available measures of captions.
+    """Computation of all metrics that are available for a set of captions.
 
     Attributes:
-        truth: Ground truth of the images, including references if available, or None without a ground truth.
-        options: Settings for the reading of captions.
-        references: Image -> reference captions, for n-gram metrics.
-        statements: True if texts are single statements.
+        truth: Ground truth of the images (including references if available), or None if there is no ground truth.
+        options: Settings that determine how captions are read.
+        references: Mapping from each image to its reference captions, for n-gram metrics.
+        statements: True if the texts are single statements.
     """
 
     truth: Truth | None
@@ -50,7 +50,7 @@ class Measures:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Available metrics of this project."""
+        """Names of this project's metrics that can be computed with the given ground truth and references."""
         return () if self.truth is None else tuple(self._scorer(self.truth).metric_set.formulas)
 
     def _scorer(self, truth: Truth) -> CaptionScorer:
@@ -58,18 +58,19 @@ class Measures:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All available metrics."""
+        """Names of all metrics that can be computed."""
         return (*self.own, *(NGRAMS if self.references else ()), "length")
 
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
-        """Returns metric -> (n,) values, for which greater is better. Error rates are therefore subtracted from 1.
+        """Returns a mapping from each metric to its (n,) values, where a greater value is better. Error rates are
+        therefore subtracted from 1.
 
-        A caption without claims has no Hal. Rate. In this function, such a caption counts as correct. A statement
-        without claims has no value.
+        ``hal_rate`` is undefined for a caption without claims. This function treats a caption without claims as
+        correct, and returns NaN for a statement without claims.
 
         Raises:
-            InputError: If a metric is unknown, or needs a missing ground truth or missing references.
-            MissingExtra: If an n-gram metric is requested without its package.
+            InputError: If a metric is unknown, or the ground truth or the references that it requires are missing.
+            MissingExtra: If an n-gram metric is requested and the extra ``ngrams`` is not installed.
         """
         for name in metrics:
             if name not in self.known:
@@ -106,8 +107,8 @@ class Measures:
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
-    """Returns the values, in which captions without claims count as correct if the ground truth contains absent
-    labels.
+    """Returns the values of a metric, in which captions without claims are treated as correct if labels are known to be
+    absent from their image.
     """
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):
@@ -126,12 +127,12 @@ def _hint(name: str, measures: Measures) -> str:
 
 
 def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:
-    """Returns external scores, for which greater is better.
+    """Reads external scores, where a greater score is better, and joins them with the judgments.
 
     Args:
-        path: Records of ``id`` and a number under ``key``.
+        path: Path of a file, or records, with ``id`` and with a number in the field ``key``.
         judgements: Judgments whose items are joined with the scores by ``id``.
-        key: Field of the score.
+        key: Name of the field that contains the score.
 
     Returns:
         (items,) scores, with NaN for missing scores.

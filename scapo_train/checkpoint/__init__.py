@@ -1,1 +1,1 @@
-"""Checkpoints of a training run: saving, resuming, and keeping the best state."""
+"""Checkpoints of a training run, with functions for saving, resuming, and keeping the best state."""

@@ -1,4 +1,4 @@
-"""Best checkpoint by a metric on held-out images, and early stopping."""
+"""Selection of the best checkpoint by a metric on held-out images, and early stopping."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 @dataclass
 class Best:
-    """Best evaluation so far.
+    """Best evaluation of a training run so far.
 
     Attributes:
-        metric: Name of the metric (``cap_score``, ``cover_rate``, or ``hal_rate``, for which lower is better). Empty to
-            disable.
-        patience: Number of evaluations without improvement after which training ends. With 0, training does not end
-            early.
-        value: Best value so far.
-        step: Step of the best value.
-        waited: Number of evaluations since the best value.
+        metric: Name of the metric, ``cap_score``, ``cover_rate`` or ``hal_rate`` (for which lower values are better).
+            With an empty name, no best checkpoint is selected.
+        patience: Number of consecutive evaluations without improvement after which training ends. With 0, training does
+            not end early.
+        value: Best value of the metric so far.
+        step: Step at which the best value was measured.
+        waited: Number of evaluations since the best value was measured.
     """
 
     metric: str
@@ -29,11 +29,15 @@ class Best:
 
     @property
     def exhausted(self) -> bool:
-        """True if training should end."""
+        """True if the number of evaluations without improvement has reached ``patience``, so that training
+        should end.
+        """
         return 0 < self.patience <= self.waited
 
     def update(self, step: int, metrics: Mapping[str, float | None]) -> bool:
-        """Records the metrics of a step. Returns True if they contain the best evaluation so far."""
+        """Records the metrics of a step. Returns True if the metrics contain an evaluation that is better than all
+        previous ones.
+        """
         if not self.metric or f"evaluation_{self.metric}" not in metrics:
             return False
         value = metrics[f"evaluation_{self.metric}"]
@@ -45,7 +49,7 @@ class Best:
         return False
 
     def state(self) -> dict[str, Any]:
-        """Returns the state for a checkpoint."""
+        """Returns the state that is saved in a checkpoint."""
         return {name: value for name, value in asdict(self).items() if name not in ("metric", "patience")}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Permitted changes between a checkpoint and a resumed run, and detection of deleted checkpoints."""
+"""Checks for changed settings, invalid states and deleted checkpoints, which are made before a run is resumed."""
 
 from __future__ import annotations
 
@@ -71,24 +71,26 @@ def known_state(state: Any, path: Path) -> dict[str, Any]:
         The validated state.
 
     Raises:
-        InputError: If the state is invalid. The error names the file and the fault.
+        InputError: If the state is invalid. The error states the file and the fault.
     """
     checked: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
     return checked
 
 
 def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:
-    """Compares the settings of a checkpoint with those of the resumed run, and reports every change.
+    """Compares the settings of a checkpoint with those of the resumed run, and logs every change.
 
     Args:
         saved: Settings of the checkpoint, as TOML.
         now: Settings of the resumed run.
-        reward: Signatures of the reward in the checkpoint (None if missing) and in the resumed run.
+        reward: Signature of the reward in the checkpoint (or None if the checkpoint contains no signature) and in the
+            resumed run.
         accept: True to accept changes of the objective.
         path: Folder of the checkpoint.
 
     Raises:
-        InputError: If the objective has changed (reward, scheme, loss, ground truth, seed...).
+        InputError: If the objective (such as the reward, the scheme, the loss, the ground truth or the seed) has
+            changed, unless ``accept`` is True.
     """
     try:
         before = from_toml(saved)
@@ -120,11 +122,12 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
     """Raises an error if the checkpoints of a training run have been deleted.
 
     Args:
-        folder: Folder of the training run, without a complete checkpoint.
+        folder: Folder of the training run, which contains no complete checkpoint.
         save_every: Number of steps between checkpoints.
 
     Raises:
-        InputError: If the run has exported a model, or has done more steps than precede its first checkpoint.
+        InputError: If the folder contains an exported model, or the metrics of more steps than precede the first
+            checkpoint.
     """
     done = 0
     if (folder / METRICS).exists():

@@ -1,10 +1,10 @@
 """Checkpoints for resuming a run, and exports in Hugging Face format.
 
 A checkpoint is a folder ``step-000123`` with ``state.json``, the trainable parameters and the optimizer's moments. Each
-rank writes its part, any number of ranks can read the parts, and they contain no executable code (``tensor_files.py``).
-Frozen parameters are not saved, because the base model contains them. All files are written to a folder with a
-temporary name, synchronized to the disk, and then renamed, so that a folder with its final name is complete. If several
-machines are used, the folder must be on a shared file system.
+rank writes a part of the checkpoint, and any number of ranks can read the parts. The files contain no executable code
+(``tensor_files.py``). Frozen parameters are not saved, because the base model contains them. All files are written to a
+folder with a temporary name and synchronized to the disk. The folder is then renamed, so that a folder with its final
+name is always complete. If several machines are used, the folder must be on a shared file system.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Checkpoints:
     """Checkpoints of a training run. All ranks must create this object and make the same calls.
 
     Args:
-        folder: Folder of the checkpoints, created with the first checkpoint.
-        keep: Number of checkpoints to keep. During a save, the disk must have room for one more.
+        folder: Folder for the checkpoints, which is created when the first checkpoint is saved.
+        keep: Number of checkpoints to keep. While a checkpoint is saved, the disk must have room for one more.
         background: True if training may go on while files are written from a copy of the tensors in host memory.
     """
 
@@ -75,18 +75,19 @@ class Checkpoints:
         *,
         wait: bool = True,
     ) -> bool:
-        """Writes a checkpoint, then removes checkpoints beyond ``keep`` and the remains of interrupted saves.
+        """Writes a checkpoint, and removes the oldest checkpoints until ``keep`` are left, as well as incomplete
+        folders from interrupted saves.
 
         Args:
             step: Number of completed steps. A checkpoint of the same step is replaced.
             model: Model whose trainable parameters are written, with or without sharding (DTensor).
-            optimizer: Optimizer of these parameters.
+            optimizer: Optimizer of the trainable parameters.
             state: Additional state for resuming, as JSON.
             wait: False to write in the background. The next call first waits for the end of the writing.
 
         Returns:
-            True on success, and in the background. If the disk is full or not writable, a warning is logged, earlier
-            checkpoints are unchanged, and the result is False.
+            True if the checkpoint was written, and always in the background. If the disk is full or not writable, the result is False, a warning is
+            logged, and earlier checkpoints remain unchanged.
         """
         self.wait()
         tensors, content = _tensors(model, optimizer), dump_json({"step": step, **state})
@@ -126,7 +127,7 @@ class Checkpoints:
         return True
 
     def latest(self) -> Path | None:
-        """Returns the newest complete checkpoint."""
+        """Returns the folder of the newest complete checkpoint, or None if there is none."""
         complete = self.complete()
         return complete[-1] if complete else None
 
@@ -140,7 +141,7 @@ class Checkpoints:
                 unchanged.
 
         Returns:
-            The saved state, with its ``step``.
+            The saved state, including the number of completed steps as ``step``.
 
         Raises:
             InputError: If the checkpoint is damaged, or belongs to another model or optimizer.
@@ -185,18 +186,18 @@ class Checkpoints:
 def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Writes all weights in Hugging Face format, with merged adapters. All ranks must call this function.
 
-    ``AutoModelForImageTextToText`` and vLLM can read the result. The files of processor, tokenizer, chat template and
-    generation configuration are copied unchanged from the source, because a new save would lose parts that this
-    environment cannot load (such as a video processor without torchvision).
+    ``AutoModelForImageTextToText`` and vLLM can read the result. The files of the processor, the tokenizer, the chat
+    template and the generation configuration are copied unchanged from the source. If these files were saved again,
+    they would lack parts that the environment cannot load, such as a video processor if torchvision is not installed.
 
     Args:
-        model: Hugging Face model with or without sharded parameters (DTensor).
+        model: Hugging Face model, whose parameters may be sharded (DTensor).
         source: Folder of the initial model.
         folder: Output folder. An existing folder is replaced when the new folder is complete.
         dtype: Number format of the floating-point weights in the files.
 
     Raises:
-        InputError: If the disk is full or not writable. An existing folder is then unchanged.
+        InputError: If the disk is full or not writable. An existing folder remains unchanged.
     """
     weights: dict[str, Tensor] = {}
     persistent = model.state_dict().keys()
@@ -230,13 +231,13 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
 
     Args:
         model: Hugging Face model with adapters.
-        base: Path or name of the base model, for the adapter configuration.
-        revision: Branch, tag or commit of the base model. Empty for none.
-        folder: Output folder; see :func:`export`.
+        base: Path or name of the base model, which is written to the adapter configuration.
+        revision: Branch, tag or commit of the base model, or an empty string for the default branch.
+        folder: Output folder, which is treated as in :func:`export`.
         dtype: Number format of the weights in the file.
 
     Raises:
-        InputError: If the disk is full or not writable. An existing folder is then unchanged.
+        InputError: If the disk is full or not writable. An existing folder remains unchanged.
     """
     weights = {name: weight.to("cpu", dtype).contiguous() for name, weight in adapter_weights(model).items()}
 
@@ -249,15 +250,15 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
 
 
 def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) -> None:
-    """Replaces a folder when the new folder is complete.
+    """Writes a new folder, and replaces an existing folder when the new folder is complete.
 
     Args:
         folder: Folder to replace.
-        write: Function that fills a temporary folder on the first rank, and returns the names and contents of its last
-            files.
+        write: Function that fills a temporary folder on the first rank, and returns the names and contents of the files
+            that are written last.
 
     Raises:
-        InputError: On every rank, if rank 0 cannot write.
+        InputError: If rank 0 cannot write the files. The error is raised on every rank.
     """
     part = folder.with_name(folder.name + _PART)
 
@@ -291,7 +292,7 @@ def _read(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Returns the trainable parameters and their moments by name, with tied weights only once."""
+    """Returns the trainable parameters and their moments by name. Tied weights are listed only once."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -302,7 +303,9 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 
 def _make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Creates the optimizer's state with one step, whose results :meth:`Checkpoints.load` overwrites."""
+    """Creates the optimizer's moments by making one step. :meth:`Checkpoints.load` overwrites the results of
+    this step.
+    """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
@@ -311,7 +314,7 @@ def _make_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _write(tensors: dict[str, Tensor], part: Path, group: Any = None) -> None:
-    """Writes the part of each rank.
+    """Writes the tensors of each rank to a folder.
 
     Raises:
         OSError: If a rank cannot write. The error is raised on every rank.
@@ -327,7 +330,7 @@ def _write(tensors: dict[str, Tensor], part: Path, group: Any = None) -> None:
 
 
 def _publish(part: Path, target: Path, files: Mapping[str, bytes]) -> None:
-    """Adds the last files, synchronizes everything to the disk, and renames the folder to its final name."""
+    """Adds the last files to a folder, synchronizes all files to the disk, and renames the folder to its final name."""
     for name, content in files.items():
         try:
             with atomic_write(part / name) as stream:
@@ -354,7 +357,7 @@ def _synchronize(path: Path) -> None:
 
 
 def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
-    """Returns the model's configuration with the dtype of the files in place of the dtype in memory."""
+    """Returns the model's configuration file, with the dtype of the exported weights instead of the dtype in memory."""
     import orjson
 
     def changed(value: Any) -> Any:
@@ -370,7 +373,7 @@ def _on_first_rank(action: Callable[[], object], group: Any = None, *, ignore_er
     """Runs an action on the first rank while the other ranks of a group (default: all) wait.
 
     Raises:
-        OSError: On every rank, with the first rank's error.
+        OSError: If the action fails on the first rank. The error is raised on every rank.
     """
     outcome: list[str | None] = [None]
     if _rank() == 0:
@@ -394,7 +397,9 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses torch's warning about a single process, and log entries for errors that are also raised."""
+    """Suppresses torch's warning about a single process, and its log entries for errors that are also raised as
+    exceptions.
+    """
     root = logging.getLogger()
     root.addFilter(_not_of_the_loader)
     try:

@@ -1,8 +1,10 @@
-"""Tensor files without pickle, in safetensors format with a JSON index, written and read by any number of ranks.
+"""Tensor files in safetensors format with a JSON index, which contain no pickled data. Any number of ranks can write
+and read the files.
 
 ``index.json`` contains the number format and shape of each tensor, and the file and checksum of each of its chunks.
-PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks, but its own files with a pickled
-index are neither written nor read. No code in a file is executed, and shapes and formats are checked before use.
+PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks, but PyTorch's own files, which
+have a pickled index, are neither written nor read. No code in a file is executed, and shapes and formats are checked
+before tensors are loaded.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Writer(dcp.StorageWriter):
     """Writer of the tensors of all ranks into a folder.
 
     Args:
-        folder: Output folder, created if necessary.
+        folder: Output folder, which is created if necessary.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -153,7 +155,7 @@ class Reader(dcp.StorageReader):
         """Does nothing, because no state is shared between checkpoints."""
 
     def read_metadata(self) -> Metadata:
-        """Returns the index, after a check that the chunks of every tensor are complete.
+        """Reads the index, checks that the chunks of every tensor are complete, and returns the index.
 
         Raises:
             InputError: If the index is damaged.
@@ -186,7 +188,7 @@ class Reader(dcp.StorageReader):
         return plans
 
     def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:
-        """Fills this rank's tensors.
+        """Reads the values of this rank's tensors from the files.
 
         Raises:
             InputError: If a file is missing or damaged, or does not match the index.
@@ -236,14 +238,16 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _key(index: MetadataIndex) -> str:
-    """Returns the name of a chunk in its file: the name of the tensor, with the offset of the chunk if it is not 0."""
+    """Returns the name of a chunk in its file, which is the name of the tensor, followed by the offset of the chunk
+    unless the offset is 0.
+    """
     offset = index.offset or ()
     return index.fqn + (f"@{','.join(map(str, offset))}" if any(offset) else "")
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Returns the ordinary tensors that make up a tensor: the tensor itself, or the codes and scales of 8-bit
-    moments.
+    """Returns the ordinary tensors of which a tensor consists, which are the tensor itself, or the codes and scales of
+    8-bit moments.
     """
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
@@ -252,7 +256,9 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
-    """Reads a tensor of the same kind as another tensor from a file. This is the inverse of :func:`_parts`."""
+    """Reads a tensor from a file, as the same kind of tensor as ``like``. The function is the inverse of
+    :func:`_parts`.
+    """
     if not is_traceable_wrapper_subclass(like):
         tensor: Tensor = stream.get_tensor(key)
         return tensor
@@ -275,7 +281,9 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _whole(stored: _Stored) -> bool:
-    """Returns True if the chunks are within the shape, have its volume, and do not overlap."""
+    """Returns True if the chunks of a stored tensor are within the tensor's shape, do not overlap, and cover the whole
+    tensor.
+    """
     inside = all(
         len(chunk.offset) == len(chunk.shape) == len(stored.shape)
         and all(o + s <= end for o, s, end in zip(chunk.offset, chunk.shape, stored.shape, strict=True))

@@ -1,1 +1,1 @@
-"""Forward passes of the model families."""
+"""Implementations of the forward pass for the supported model families."""

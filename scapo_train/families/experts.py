@@ -1,8 +1,8 @@
-"""Adapters for a mixture of experts, in which the weights of all experts in a layer are one tensor.
+"""Adapters for mixture-of-experts models in which one tensor (a stack) contains the weights of all experts in a layer.
 
-peft inserts these adapters (``target_parameters``) and defines their names and shapes. The forward pass in peft adds
-each adapter to the weights of every expert, which copies the whole stack. The forward pass in this module instead adds,
-for each token, the low-rank products of its experts' adapters to the full products.
+peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. peft's forward pass
+adds the adapters to the weights of all experts, which copies the whole stack. The forward pass in this module instead
+adds, for each token, the low-rank products of its experts' adapters to the outputs of these experts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ GROUPED = getattr(nn.functional, "grouped_mm", None)
 
 
 def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
-    """Returns the stacks of a language model by their names in a decoder layer (``mlp.experts.down_proj``).
+    """Returns the sizes of a language model's stacks by their names in a decoder layer, such as
+    ``mlp.experts.down_proj``.
 
-    Stacks are the experts of transformers 5. Transformers 4 uses a different layout, for which adapters are not
-    supported.
+    Stacks are the form in which transformers 5 stores experts. Transformers 4 uses a different layout, for which
+    adapters are not supported.
 
     Returns:
-        Name -> (number of experts, inputs, outputs).
+        Mapping from the name of each stack to ``(number of experts, number of inputs, number of outputs)``.
     """
     return {
         f"{name}.{stack}": (weight.shape[0], weight.shape[2], weight.shape[1])
@@ -36,20 +37,20 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
 
 
 def has_stacks(model: nn.Module) -> bool:
-    """Returns True if a part of the model stores its experts as stacks, as in transformers 5."""
+    """Returns True if a part of the model stores experts as stacks, as in transformers 5."""
     return any(map(_holds_stacks, model.modules()))
 
 
 def hub_layout(model: nn.Module, name: str, weight: Tensor) -> Tensor:
-    """Returns a weight in the layout of files on the hub, which vLLM reads.
+    """Returns a weight in the layout of the files on the Hugging Face hub, which vLLM reads.
 
-    On the hub, a stack has the layout (experts, inputs, outputs). transformers 5 stores it as (experts, outputs,
-    inputs) and saves it in this layout.
+    On the hub, a stack has the layout (experts, inputs, outputs). transformers 5 keeps stacks in memory as (experts,
+    outputs, inputs) and saves them in the same layout.
 
     Args:
         model: Model that contains the weight.
         name: Name of the weight in the model.
-        weight: The unsharded weight.
+        weight: Unsharded value of the weight.
     """
     owner = name.rpartition(".")[0]
     return weight.mT.contiguous() if weight.ndim == 3 and _holds_stacks(model.get_submodule(owner)) else weight
@@ -70,13 +71,13 @@ def is_outermost(name: str, module: nn.Module) -> bool:
 
 
 def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Returns the output of a layer's experts and their adapters.
+    """Returns the summed output of a layer's experts, including their adapters.
 
     Args:
         outermost: Outermost of peft's nested modules around the experts (one module per adapted stack).
-        hidden: (T, hidden) tokens.
+        hidden: (T, hidden) hidden states of the tokens.
         chosen: (T, k) indices of the experts of each token.
-        shares: (T, k) weights of these experts in the sum.
+        shares: (T, k) weights of the experts of each token.
 
     Returns:
         (T, hidden) output with the dtype of ``hidden``.
@@ -108,7 +109,8 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
 
 
 def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weight) -> tuple[Tensor, Tensor]:
-    """Returns the low-rank matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
+    """Returns the two low-rank matrices of each expert's adapter, as tensors of shape (experts, rank, inputs) and
+    (experts, outputs, rank).
 
     Args:
         layer: peft's module around a stack.
@@ -134,7 +136,9 @@ def _around(layer: Any) -> Iterator[Any]:
 
 
 class _Adapted(torch.autograd.Function):
-    """Frozen layers with one adapter per expert, for rows in the order of the experts."""
+    """Autograd function that applies frozen expert layers, with one adapter per expert, to rows that are sorted by
+    expert.
+    """
 
     @staticmethod
     def forward(
@@ -160,7 +164,9 @@ class _Adapted(torch.autograd.Function):
 
 
 def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Multiplies (S, m) rows in E groups by the (E, m, n) matrices of their groups, and returns (S, n)."""
+    """Multiplies (S, m) rows, which form E consecutive groups, by the (E, m, n) matrices of their groups. Returns the
+    (S, n) products.
+    """
     if GROUPED is not None and rows.dtype != torch.float64:  # not supported by the kernel
         return GROUPED(rows, matrices, offs=ends)
     groups = rows.tensor_split(ends[:-1].long().cpu())
@@ -168,7 +174,7 @@ def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
 
 
 def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
-    """Returns the sum of outer products of (S, m) and (S, n) rows in each of E groups, (E, m, n)."""
+    """Returns the (E, m, n) sums of the outer products of (S, m) and (S, n) rows in each of E groups."""
     if GROUPED is not None and left.dtype != torch.float64:
         return GROUPED(left.T, right, offs=ends)
     parts = ends[:-1].long().cpu()

@@ -1,9 +1,9 @@
-"""General path for any model family, using the forward pass of transformers. Each sequence is a response with its
-prompt.
+"""General path, which supports any model family with the forward pass of transformers. Each sequence consists of a
+prompt and one response.
 
-The path makes no assumptions on positions, masks or the tower. A new family only needs a record in
-:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is speed: in an update, prompts are computed once per
-response, towers are computed in every pass, and responses are decoded for one prompt at a time.
+The path makes no assumptions about positions, masks or the vision tower. A new family only needs a record in
+:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is speed, because prompts are computed once per response
+in an update, the vision tower is computed in every pass, and responses are decoded for one prompt at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GeneralRow:
 
     Attributes:
         ids: (P,) token ids of the prompt.
-        inputs: All other inputs that the processor made from the prompt.
+        inputs: All other inputs that the processor created from the prompt.
         responses: Token ids of each response. At least one response is required.
     """
 
@@ -46,18 +46,18 @@ class GeneralPrompt(EncodedPrompt):
     """Prompt whose pictures the model encodes in each pass."""
 
     def row(self, responses: Sequence[Sequence[int]]) -> GeneralRow:
-        """Returns the prompt with responses, for a forward pass."""
+        """Returns a row with the prompt and the given responses, for a forward pass."""
         return GeneralRow(self.prompt.ids, self.prompt.inputs, responses)
 
 
 @dataclass(frozen=True)
 class GeneralBatch:
-    """R responses of a row as sequences, padded at their ends.
+    """Sequences for the R responses of a row, padded at the end.
 
     Attributes:
         inputs: Arguments of transformers' forward pass.
         sources: (M,) indices into the (R x T) hidden states that predict the M response tokens.
-        targets: (M,) response tokens, response by response.
+        targets: (M,) ids of the response tokens, response by response.
     """
 
     inputs: Mapping[str, Tensor]
@@ -71,14 +71,14 @@ class GeneralBatch:
 
 
 class GeneralPolicy(Policy):
-    """Model that uses only the forward pass of transformers; see :class:`~scapo_train.families.policy.Policy`."""
+    """Policy that uses only the forward pass of transformers; see :class:`~scapo_train.families.policy.Policy`."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
         """Wraps the prompts without any computation."""
         return [GeneralPrompt(prompt) for prompt in prompts]
 
     def batch(self, rows: Sequence[GeneralRow], device: torch.device) -> GeneralBatch:
-        """Converts the single row to tensors."""
+        """Converts a list with a single row to tensors."""
         (row,) = rows
         before, number = len(row.ids), len(row.responses)
         width = before + max(map(len, row.responses)) - 1
@@ -113,14 +113,14 @@ class GeneralPolicy(Policy):
         return self.logits(self.vlm.model(**inputs, use_cache=True).last_hidden_state)
 
     def decoding(self, prompts: Sequence[GeneralPrompt], group: int, longest: int, device: torch.device) -> Any:
-        """Starts the responses to the single prompt."""
+        """Starts the decoding of responses to a single prompt."""
         (encoded,) = prompts
         return _Decoding(self, encoded.prompt, group, device)
 
 
 class _Decoding:
-    """Implementation of :class:`scapo_train.families.policy.Decoding` that reads the prompt once and needs no
-    padding.
+    """Implementation of :class:`scapo_train.families.policy.Decoding` that processes the prompt once for all responses
+    and needs no padding.
     """
 
     def __init__(self, policy: GeneralPolicy, prompt: Prompt, group: int, device: torch.device) -> None:
@@ -146,7 +146,7 @@ class _Decoding:
 
 
 def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
-    """Repeats a prompt's inputs for each of its sequences. Token types of the responses are those of text."""
+    """Repeats the inputs of a prompt for each of its sequences. Response tokens get the token type of text."""
     repeated = {}
     for name, tensor in inputs.items():
         if name.endswith("token_type_ids"):

@@ -1,7 +1,8 @@
-"""LoRA adapters: the model's weights are frozen, and linear layers learn an additional low-rank product.
+"""LoRA adapters, with which the model's weights are frozen and linear layers learn an additional low-rank product.
 
 peft inserts the adapters into the model in place, so that the class of the model, its calls and all other names remain
-unchanged. With disabled adapters, the model is the initial model of the training, so the KL term needs no second model.
+unchanged. With disabled adapters, the model equals the initial model of the training run. The KL term therefore needs
+no second model.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NAME = "default"
 
 
 def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
-    """Returns the linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
+    """Returns the linear layers of a language model by their names in a decoder layer, such as ``self_attn.q_proj``."""
     return {
         name: module
         for layer in language_model.layers
@@ -46,7 +47,7 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
         layers: Names of all linear layers and stacks in a decoder layer.
 
     Raises:
-        InputError: If ``lora.targets`` names a missing layer.
+        InputError: If ``lora.targets`` names a layer that does not exist.
     """
     known = {name: name.rpartition(".")[2] for name in layers}
     if unknown := [name for name in lora.targets if name not in known.values()]:
@@ -56,16 +57,17 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
 
 
 def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
-    """Freezes the model and adds adapters with zero output to its linear layers, in float32 or wider.
+    """Freezes the model and adds adapters, whose initial output is zero, to its linear layers. The adapters are float32
+    or wider.
 
     Args:
         vlm: Model with weights in the dtype of the computation.
-        language_model: Part of the model for the adapters.
+        language_model: Part of the model that receives the adapters.
         lora: Adapter settings.
         seed: Seed of the initial values, which must be the same on all ranks.
 
     Raises:
-        InputError: If :func:`targets` rejects the settings, or if adapters of experts would have dropout.
+        InputError: If :func:`targets` rejects the settings, or if dropout is set and experts have adapters.
         MissingExtra: If peft is not installed.
     """
     try:
@@ -103,7 +105,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
 
 
 def _forward(layer: Any, inputs: Tensor) -> Tensor:
-    """Returns the output of peft's layer with fewer passes over the outputs."""
+    """Returns the same output as the forward pass of peft's layer, with fewer passes over the outputs."""
     base = layer.base_layer
     if layer._disable_adapters:
         return base(inputs)
@@ -117,7 +119,7 @@ def _forward(layer: Any, inputs: Tensor) -> Tensor:
 
 
 class _Adapted(torch.autograd.Function):
-    """Frozen linear layer with an adapter, which adds the low-rank products in place to the full products."""
+    """Frozen linear layer with an adapter, whose low-rank products are added in place to the outputs of the layer."""
 
     @staticmethod
     def forward(
@@ -138,13 +140,13 @@ class _Adapted(torch.autograd.Function):
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Returns True if a model, or a part of it, has adapters from :func:`add_adapters`."""
+    """Returns True if a model or a part of a model has adapters from :func:`add_adapters`."""
     return bool(_adapted(model))
 
 
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
-    """Disables the adapters of a model within the context, for passes without gradients."""
+    """Disables the adapters of a model in a ``with`` block, for forward passes without gradients."""
     adapted = _adapted(model).values()
     for module in adapted:
         # peft's enable_adapters(False) also clears requires_grad, which FSDP reads when it first gathers
@@ -158,7 +160,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
-    """Removes peft's modules around stacks of experts within the context, for code that finds stacks by name."""
+    """Removes peft's modules around stacks of experts in a ``with`` block, for code that finds stacks by name."""
     around = {name: module for name, module in _adapted(model).items() if experts.is_outermost(name, module)}
     for name, module in around.items():
         model.set_submodule(name, module.get_base_layer())
@@ -170,9 +172,10 @@ def unwrapped(model: nn.Module) -> Iterator[None]:
 
 
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Yields all parameters by their names and in their layout on the hub, with adapters merged into the weights.
+    """Yields all parameters with the names and the layout of the files on the hub. Adapters are merged into the
+    weights.
 
-    Each parameter is unsharded. All ranks must call this function.
+    Each parameter is gathered from its shards. All ranks must call this function.
     """
     with_layout = partial(experts.hub_layout, model)
     adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
@@ -188,7 +191,7 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the unsharded adapter weights by their names in a file of peft. All ranks must call this function."""
+    """Returns the unsharded adapter weights by their names in peft's files. All ranks must call this function."""
     return {
         f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
         for name, parameter in model.named_parameters()
@@ -204,7 +207,7 @@ def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> Non
 
 
 def _adapted(model: nn.Module) -> dict[str, Any]:
-    """Returns the layers with adapters, by name."""
+    """Returns the layers that have adapters, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 

@@ -1,8 +1,8 @@
-"""Prompts and responses packed into one sequence, in which the responses of a group share their prompt.
+"""Packing of prompts and responses into one sequence, in which the responses of a group share their prompt.
 
-The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without padding. A prompt
-attends to itself, and a response attends to its prompt and itself. Eight responses to an image therefore need only one
-computation of the prompt. The results are those of eight separate sequences.
+The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without padding. The tokens of
+a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response. The prompt of
+eight responses is therefore computed only once. The results equal those of eight separate sequences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Vision:
 
     Attributes:
         embeds: (n, hidden) features that replace the n image tokens.
-        deepstack: Additional (n, hidden) features that are added after the first decoder layers (only Qwen3-VL).
+        deepstack: Additional (n, hidden) features for the first decoder layers, one tensor per layer. Only Qwen3-VL has
+            deepstack features.
     """
 
     embeds: Tensor
@@ -36,10 +37,10 @@ class PackedRow:
     """One prompt and some of its responses.
 
     Attributes:
-        prompt: (P,) token ids.
+        prompt: (P,) token ids of the prompt.
         positions: (3, P) rotary positions of the prompt.
         following: Position after the last position of the prompt.
-        vision: Features of the image, or None for a prompt without images, or for a rank without work.
+        vision: Features of the image, or None if the prompt has no images or the rank has no responses.
         responses: Token ids of each response. At least one response is required.
     """
 
@@ -59,14 +60,17 @@ class PackedRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of a batch's tokens for attention, with B prompts of up to P tokens and N responses of up to R tokens.
+    """Arrangement of a batch's tokens for attention, with B prompts of up to P tokens and N responses of up to R
+    tokens.
 
     Attributes:
         prompts: (B, P) index of each prompt token among the T tokens of the batch, with arbitrary indices as padding.
         responses: (N, R) index of each response token among the T tokens, with arbitrary indices as padding.
         owners: (N,) row in ``prompts`` of each response's prompt.
-        mask: (N, 1, R, P + R) bool, True if a response token attends to a token of its prompt or response.
-        back: (T,) index of each token in the concatenation of ``prompts`` and ``responses``, both flattened.
+        mask: (N, 1, R, P + R) Boolean mask, which is True if a response token attends to a token of its prompt or
+            response.
+        back: (T,) index of each token of the batch in the concatenation of the flattened arrays ``prompts`` and
+            ``responses``.
     """
 
     prompts: Tensor
@@ -78,15 +82,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Rows as tensors, with the tokens of all prompts before the tokens of all responses (T tokens in total).
+    """Tensors of a batch with T tokens, in which the tokens of all prompts precede the tokens of all responses.
 
     Attributes:
         ids: (1, T) token ids.
         positions: (3, 1, T) rotary positions.
-        layout: Positions of prompts and responses for attention.
-        vision: Image features of the rows, in order.
+        layout: Arrangement of prompts and responses for attention.
+        vision: Image features, in the order of the rows.
         sources: (M,) indices of the hidden states that predict the M response tokens.
-        targets: (M,) response tokens, response by response.
+        targets: (M,) ids of the response tokens, response by response.
     """
 
     ids: Tensor
@@ -149,27 +153,30 @@ def shared_prompt_attention(
 ) -> tuple[Tensor, Any]:
     """Computes the attention of a :class:`PackedBatch`, or that of transformers if there is no layout.
 
-    Prompts attend to themselves, and responses attend to their prompt and themselves. One call computes all prompts and
-    one call computes all responses, without any computation between different responses.
+    The tokens of a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response.
+    One kernel call computes all prompts and a second call computes all responses. No attention is computed between
+    different responses.
 
     Args:
         module: Attention module of the decoder layer.
-        query: Queries, (1, heads, T, dim).
-        key: Keys, (1, key heads, T, dim).
-        value: Values, (1, key heads, T, dim).
-        attention_mask: Mask of the layout.
-        layout: Layout of the batch.
+        query: Queries of shape (1, heads, T, dim).
+        key: Keys of shape (1, key heads, T, dim).
+        value: Values of shape (1, key heads, T, dim).
+        attention_mask: Attention mask from transformers, which is used only without a layout.
+        layout: Arrangement of the batch's tokens, or None to use the attention of transformers.
         settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:
-        Output of the attention, (1, T, heads, dim), and None in place of attention weights.
+        (1, T, heads, dim) output of the attention, and None instead of the attention weights.
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     tokens = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
 
     def at(places: Tensor) -> list[Tensor]:
-        """Returns the (rows, heads, tokens, dim) values of query, key and value at these positions."""
+        """Returns the queries, keys and values of the tokens at the given positions, each of shape (rows, heads,
+        tokens, dim).
+        """
         return [token.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for token in tokens]
 
     scale = settings["scaling"]
@@ -185,14 +192,14 @@ def shared_prompt_attention(
 
 
 def takes_groups(query: Tensor) -> bool:
-    """Returns True if the fast kernel with a mask supports groups of heads that share keys and values, which requires a
-    CPU.
+    """Returns True if the fast masked kernel supports groups of heads that share keys and values, which is the case
+    only on a CPU.
     """
     return not query.is_cuda
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Returns softmax attention, which is causal if there is no mask."""
+    """Returns the output of softmax attention, which is causal if no mask is given."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and mask is not None and not takes_groups(query):
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)

@@ -1,4 +1,5 @@
-"""Interface between the training loop and models of any family: prompts, statistics of responses, and next tokens.
+"""Interface between the training loop and models of any family, for encoding prompts, computing statistics of
+responses, and decoding.
 
 The subclasses in :mod:`scapo_train.families.shared` and :mod:`scapo_train.families.general` implement the computation.
 """
@@ -28,7 +29,7 @@ class Row(Protocol):
 
 
 class Batch(Protocol):
-    """Rows of a forward pass as tensors."""
+    """Rows of a forward pass, converted to tensors."""
 
     @property
     def tokens(self) -> int:
@@ -36,45 +37,46 @@ class Batch(Protocol):
 
     @property
     def targets(self) -> Tensor:
-        """(M,) response tokens, response by response."""
+        """(M,) ids of the response tokens, response by response."""
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Prompt ready for the model.
+    """Prompt that is encoded for the model.
 
     Attributes:
-        prompt: Tokens and the processor's other outputs for the prompt.
+        prompt: Prompt with its token ids and the processor's other outputs.
     """
 
     prompt: Prompt
 
     def row(self, responses: Sequence[Sequence[int]]) -> Row:
-        """Returns the prompt with responses, for a forward pass."""
+        """Returns a row with the prompt and the given responses, for a forward pass."""
         raise NotImplementedError
 
 
 class Decoding(Protocol):
-    """Responses to prompts during decoding, with one row per response and equal lengths."""
+    """Decoding of responses to prompts, with one row per response. All rows have the same length."""
 
     def start(self) -> Tensor:
         """Returns the (rows, V) logits of the first tokens, in float32 or wider."""
 
     def step(self, drawn: Tensor) -> Tensor:
-        """Returns the (rows, V) logits of the tokens after the ``drawn`` tokens, (rows,)."""
+        """Appends the (rows,) ``drawn`` tokens, and returns the (rows, V) logits of the tokens that follow."""
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all rows except the given ones."""
+        """Removes all rows except the given rows."""
 
 
 class Policy(nn.Module):
-    """Vision-language model with the functions for a training step.
+    """Vision-language model with the functions that a training step needs.
 
     Args:
         vlm: Hugging Face model.
         ends: Ids of the tokens that end a response.
         temperature: Sampling temperature.
-        language: Name of the language model in ``vlm.model``. All other modules of ``vlm.model`` are the frozen tower.
+        language: Name of the language model in ``vlm.model``. All other modules of ``vlm.model`` form the frozen vision
+            tower.
     """
 
     packs = False
@@ -94,24 +96,26 @@ class Policy(nn.Module):
 
     @property
     def language_model(self) -> Any:
-        """Decoder to train, without the output layer."""
+        """Decoder that is trained, without the output layer."""
         return getattr(self.vlm.model, self._language)
 
     @property
     def tower(self) -> list[nn.Parameter]:
-        """Parameters of the vision part: all except the language model and the output layer."""
+        """Parameters of the vision tower, which are all parameters outside the language model and the output layer."""
         language = {*self.language_model.parameters()}
         return [parameter for parameter in self.vlm.model.parameters() if parameter not in language]
 
     def drop_tower(self) -> None:
-        """Removes the tower if another policy of the same model encodes the pictures."""
+        """Removes the vision tower, if another policy with the same model encodes the pictures."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Prepares prompts for the model. Outputs of the tower are computed only once."""
+        """Encodes prompts for the model. The outputs of the vision tower are computed only once per prompt, except in
+        the general path.
+        """
         raise NotImplementedError
 
     def batch(self, rows: Sequence[Any], device: torch.device) -> Batch:
-        """Converts rows to tensors. Only one row is accepted, unless :attr:`packs` is True."""
+        """Converts rows to tensors. A list with several rows is accepted only if :attr:`packs` is True."""
         raise NotImplementedError
 
     def idle_batch(self, device: torch.device) -> Batch:
@@ -123,11 +127,15 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def decoding(self, prompts: Sequence[Any], group: int, longest: int, device: torch.device) -> Decoding:
-        """Starts ``group`` responses of up to ``longest`` tokens to each prompt, group by group."""
+        """Starts the decoding of ``group`` responses to each prompt, with up to ``longest`` tokens each. The rows are
+        ordered by prompt.
+        """
         raise NotImplementedError
 
     def statistics(self, hidden: Tensor, targets: Tensor) -> TokenStatistics:
-        """Returns the statistics of tokens from the (M, d) hidden states that predict them."""
+        """Returns the statistics of the target tokens, computed from the (M, d) hidden states that predict these
+        tokens.
+        """
         weight = self.vlm.lm_head.weight
         never = self.never if self.leaves_out_never else []
         with self.compute():
@@ -143,6 +151,8 @@ class Policy(nn.Module):
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the (B, V) logits after the last of (B, T, d) hidden states, in float32 or wider."""
+        """Returns the (B, V) logits computed from the last of the (B, T, d) hidden states of each row, in float32 or
+        wider.
+        """
         logits: Tensor = self.vlm.lm_head(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

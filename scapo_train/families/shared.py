@@ -1,7 +1,9 @@
-"""Model families with shared prompts: each picture is encoded once, and each prompt is computed once for its group.
+"""Model families with shared prompts, for which each picture is encoded once and each prompt is computed once for its
+group.
 
-The models must have ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and ``.lm_head`` in
-transformers, and full attention in all layers. :mod:`scapo_train.families.packing` defines the layout of a pass.
+In transformers, the models must have ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and
+``.lm_head``, and full attention in all layers. :mod:`scapo_train.families.packing` defines the arrangement of tokens in
+a forward pass.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class SharedPrompt(EncodedPrompt):
-    """Prompt and its image features, ready for the model.
+    """Prompt with its image features, encoded for the model.
 
     Attributes:
-        prompt: Tokens and pixels.
+        prompt: Prompt with its token ids and pixels.
         positions: (3, P) rotary positions of the tokens.
-        following: Position after the last position.
-        vision: Features of the images, or None without images.
+        following: Position that follows the last position of the prompt.
+        vision: Features of the images, or None for a prompt without images.
     """
 
     positions: Tensor
@@ -39,12 +41,12 @@ class SharedPrompt(EncodedPrompt):
     vision: Vision | None
 
     def row(self, responses: Sequence[Sequence[int]]) -> PackedRow:
-        """Returns the prompt with responses, for a forward pass."""
+        """Returns a row with the prompt and the given responses, for a forward pass."""
         return PackedRow(self.prompt.ids, self.positions, self.following, self.vision, responses)
 
 
 class SharedPolicy(Policy):
-    """Model of one of Qwen's families; see :class:`~scapo_train.families.policy.Policy`."""
+    """Policy for the model families of Qwen; see :class:`~scapo_train.families.policy.Policy`."""
 
     packs = True
 
@@ -54,11 +56,13 @@ class SharedPolicy(Policy):
         self.language_model.set_attn_implementation(ATTENTION)
 
     def drop_tower(self) -> None:
-        """Removes the vision tower, because the rows of a batch contain the features of their pictures."""
+        """Removes the vision tower, which is not needed because the rows of a batch contain the features of their
+        pictures.
+        """
         self.vlm.model.visual = None
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Encodes the pictures of all prompts at once."""
+        """Encodes prompts. The vision tower processes the pictures of all prompts in one pass."""
         grids = [prompt.inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long)) for prompt in prompts]
         visions: list[Vision] = []
         if any(map(len, grids)):
@@ -87,14 +91,14 @@ class SharedPolicy(Policy):
         return self.statistics(hidden.index_select(0, batch.sources), batch.targets)
 
     def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
-        """Returns the (B, V) logits of the tokens after the last of ``ids``, (B, T), and extends ``cache``.
+        """Returns the (B, V) logits of the tokens that follow the (B, T) ``ids``, and extends ``cache``.
 
         The logits are float32 or wider.
         """
         return self.logits(self._hidden(ids, positions, mask, vision, cache))
 
     def decoding(self, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device) -> Any:
-        """Starts the responses to all prompts."""
+        """Starts the decoding of responses to all prompts."""
         return _Decoding(self, prompts, group, longest, device)
 
     @torch.no_grad()
@@ -102,8 +106,8 @@ class SharedPolicy(Policy):
         """Returns the features of several pictures.
 
         Args:
-            pixels: (total number of patches, dim) pixels in the packing of Qwen's processor.
-            grids: (pictures, 3) number of patches in time, height and width.
+            pixels: (total number of patches, dim) pixels of the patches, in the layout of Qwen's processor.
+            grids: (pictures, 3) number of each picture's patches in time, height and width.
         """
         with self.compute():
             features = self.vlm.model.get_image_features(pixels, grids)
@@ -118,7 +122,9 @@ class SharedPolicy(Policy):
         return [Vision(embed, tuple(layer[k] for layer in layers)) for k, embed in enumerate(embeds)]
 
     def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
-        """Returns the (3, P) positions of a prompt whose pictures have (n, 3) patches, and the next position."""
+        """Returns the (3, P) rotary positions of a prompt, and the position that follows. ``grids`` contains the (n, 3)
+        numbers of patches of its pictures.
+        """
         if not len(grids):
             return torch.arange(len(ids)).expand(3, -1), len(ids)
         index = self.vlm.model.get_rope_index
@@ -152,8 +158,8 @@ class SharedPolicy(Policy):
 
 
 class _Decoding:
-    """Implementation of :class:`~scapo_train.families.policy.Decoding` with left-padded prompts, shared within a
-    group.
+    """Implementation of :class:`~scapo_train.families.policy.Decoding` with left-padded prompts, which the responses of
+    a group share.
     """
 
     def __init__(
@@ -196,9 +202,10 @@ class _Decoding:
 
 
 class _Cache:
-    """Keys and values of all layers, in tensors that grow in blocks so that tokens need no copy.
+    """Cache with the keys and values of all layers. The tensors grow in blocks, so that appending a token does not copy
+    them.
 
-    Each prompt is read first, as one row, and is then repeated ``group`` times.
+    Each prompt is first processed as a single row, which is then repeated ``group`` times.
 
     Args:
         group: Number of rows per prompt.
@@ -210,8 +217,8 @@ class _Cache:
         self._lengths: list[int] = []
 
     def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Adds keys and values of a layer, (rows, heads, tokens, dim), and returns all keys and values of the layer so
-        far. Called by transformers.
+        """Adds keys and values of shape (rows, heads, tokens, dim) to a layer, and returns all keys and values of the
+        layer. transformers calls this method.
         """
         if layer_idx == len(self._layers):
             self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
@@ -228,11 +235,11 @@ class _Cache:
         return keys[:, :, :after], values[:, :, :after]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens in the cache. Called by transformers."""
+        """Returns the number of tokens in the cache. transformers calls this method."""
         return self._lengths[layer_idx] if self._lengths else 0
 
     def keep(self, rows: Tensor) -> None:
-        """Drops all rows except the given ones."""
+        """Removes all rows except the given rows."""
         self._layers = [(keys[rows], values[rows]) for keys, values in self._layers]
 
 

@@ -1,1 +1,1 @@
-"""Logs, alarms and trackers of a training run."""
+"""Monitoring of a training run with logs, alarms and trackers."""

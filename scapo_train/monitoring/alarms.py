@@ -1,4 +1,6 @@
-"""Alarms for problems in a step's metrics, which are logged once and recorded in ``metrics.jsonl``."""
+"""Alarms for problems that the metrics of a training step indicate. Alarms are logged once and recorded in
+``metrics.jsonl``.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ _DRIFTING = ("length", "cover_rate")
 
 @dataclass(frozen=True)
 class Alarm:
-    """Problem that the metrics of a step indicate.
+    """Alarm for a problem that the metrics of a step indicate.
 
     Attributes:
         name: Name of the alarm in :data:`~scapo_train.config.ALARMS`.
         metric: Name of the metric that raised the alarm.
         value: Value of the metric.
         threshold: Value of the metric at which the alarm is raised.
-        setting: Setting of the threshold, with its value.
-        start: Value of the metric in the first step, for relative thresholds.
+        setting: Name and value of the setting that determines the threshold.
+        start: Value of the metric in the first step, with which relative thresholds are compared.
     """
 
     name: str
@@ -74,7 +76,7 @@ class AlarmWatch:
             metrics: Metrics of the step.
 
         Returns:
-            ``alarm_NAME`` -> 1 for raised alarms, 0 otherwise.
+            Mapping from ``alarm_NAME`` to 1 if the alarm is raised and 0 otherwise.
         """
         for name in _DRIFTING:
             if (value := metrics[name]) is not None:
@@ -87,7 +89,7 @@ class AlarmWatch:
         return {f"alarm_{name}": float(name in self.raised) for name in ALARMS}
 
     def state(self) -> dict[str, Any]:
-        """Returns the state for a checkpoint."""
+        """Returns the state that is saved in a checkpoint."""
         raised = {name: asdict(alarm) for name, alarm in self.raised.items()}
         return {"start": self.start, "said": sorted(self.said), "raised": raised}
 
@@ -120,14 +122,14 @@ class AlarmWatch:
 
 
 def repeats_sentence(text: str) -> bool:
-    """Returns True if a sentence with at least three words occurs twice."""
+    """Returns True if a sentence with at least three words occurs more than once in the text."""
     sentences = [" ".join(_WORD.findall(sentence.lower())) for sentence in _SENTENCE_END.split(text)]
     long = [sentence for sentence in sentences if sentence.count(" ") >= 2]
     return len(set(long)) < len(long)
 
 
 def repeats_ngram(text: str, size: int = 4, times: int = 3) -> bool:
-    """Returns True if the same ``size`` consecutive words occur at least ``times`` times."""
+    """Returns True if the same ``size`` consecutive words occur at least ``times`` times in the text."""
     words = _WORD.findall(text.lower())
     counts = Counter(zip(*(words[k:] for k in range(size)), strict=False))
     return any(count >= times for count in counts.values())

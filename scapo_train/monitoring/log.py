@@ -1,4 +1,4 @@
-"""Output during training: metrics, samples, run card, console line and trackers.
+"""Output of a training run, which consists of metrics, samples, the run card, a console line per step, and trackers.
 
 ``scapo-eval report`` reads ``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` (docs/report.md).
 """
@@ -34,10 +34,11 @@ _SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward"
 
 
 class Clock:
-    """Seconds per phase of a step.
+    """Measurement of the seconds that each phase of a step takes.
 
     Args:
-        device: Device to synchronize at both ends of a phase, so that a phase includes only its own work.
+        device: Device that is synchronized at the start and at the end of a phase, so that a phase includes only its
+            own work.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,7 +49,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Adds the duration of the context to a phase."""
+        """Adds the duration of the ``with`` block to a phase."""
         self.phase, begin = phase, self._now()
         try:
             yield
@@ -56,7 +57,7 @@ class Clock:
             self._spent[phase] = self._spent.get(phase, 0.0) + self._now() - begin
 
     def take(self) -> dict[str, float]:
-        """Returns the seconds of each phase as ``seconds_<phase>``, and resets them for the next step."""
+        """Returns the seconds of each phase as ``seconds_<phase>``, and resets the measurement for the next step."""
         spent = {f"seconds_{phase}": seconds for phase, seconds in self._spent.items()}
         self._spent = {}
         return spent
@@ -68,14 +69,14 @@ class Clock:
 
 
 class Log:
-    """Files of a training run. Only the main rank has a log.
+    """Log files of a training run. Only the main rank writes a log.
 
     Args:
         folder: Folder of the training run.
         config: Settings of the training run.
-        card: Facts for the reproduction of the training run.
-        done: Number of completed steps, or -1 before the first evaluation. Lines of later steps are dropped, because
-            their state was not saved.
+        card: Facts that are needed to reproduce the training run.
+        done: Number of completed steps, or -1 before the first evaluation. Lines of later steps are removed from the
+            log, because the state of these steps was not saved.
 
     Raises:
         ScapoError: If a tracker is not installed.
@@ -93,7 +94,7 @@ class Log:
         self._trackers = [TRACKERS[name](folder, {**asdict(config), "card": card}) for name in config.run.trackers]
 
     def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
-        """Writes the metrics of one step and prints the most important ones."""
+        """Writes the metrics of one step, and prints the most important metrics."""
         _append(self.folder / METRICS, {"step": step, **values})
         for tracker in self._trackers:
             tracker.metrics(step, {name: value for name, value in values.items() if value is not None})
@@ -111,18 +112,20 @@ class Log:
         self._console.print(line, markup=False, soft_wrap=True)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Writes the responses to periodically described images."""
+        """Writes the responses to the images that are described periodically."""
         for image_id, response in samples:
             _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
         for tracker in self._trackers:
             tracker.samples(step, samples)
 
     def alarm(self, step: int, alarm: Alarm) -> None:
-        """Writes an alarm that was not raised in the previous step."""
+        """Writes an alarm that is raised in this step, but was not raised in the previous step."""
         _append(self.folder / ALARMS, {"step": step, **asdict(alarm)})
 
     def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
-        """Writes one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
+        """Writes one of the step's best or worst responses with its pieces. For each piece, the line contains start,
+        end, reward, new, rep and hal.
+        """
         row = {"step": step, "kind": kind, "image_id": image_id, "response": response, "parts": parts}
         _append(self.folder / EXTREMES, row)
 
@@ -147,7 +150,7 @@ def open_folder(folder: Path, *, resume: bool) -> None:
 
 
 def show_messages(rank: int) -> None:
-    """Directs messages of the loop to the screen. Ranks other than the first show only errors."""
+    """Prints the messages of the training loop on the terminal. Ranks other than the first print only errors."""
     handler: logging.Handler = logging.StreamHandler()  # a log file needs each message on one line
     handler.setFormatter(logging.Formatter("scapo_train: %(levelname)s: %(message)s"))
     if sys.stderr.isatty():
@@ -174,7 +177,9 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _keep_until(path: Path, done: int) -> None:
-    """Drops rows of later steps, and an incomplete row after a kill."""
+    """Removes the lines of steps after ``done`` from a file, and an incomplete last line that a killed process left
+    behind.
+    """
     if not path.exists():
         return
     kept = []

@@ -1,4 +1,6 @@
-"""Detection of out-of-memory errors, and settings that need less memory in the phase of the error."""
+"""Detection of out-of-memory errors, and advice on settings that need less memory in the phase in which the error
+occurred.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def remedy_for_memory(config: Config, phase: str, step: int, error: BaseException) -> str:
-    """Returns a one-line message with the error, its phase, and settings that need less memory.
+    """Returns a one-line message that states the error, the phase in which it occurred, and settings that need less
+    memory.
 
     Args:
         config: Settings of the training run.
-        phase: Phase of the step. Empty before the first phase.
+        phase: Name of the phase of the step, or an empty string before the first phase.
         step: Number of the step.
         error: Error from PyTorch.
     """

@@ -1,4 +1,4 @@
-"""Optional trackers for metrics and samples: TensorBoard, Weights & Biases, trackio."""
+"""Optional trackers, which send metrics and samples to TensorBoard, Weights & Biases or trackio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """TensorBoard files in the subfolder ``tensorboard/`` of the training run."""
+    """Tracker that writes TensorBoard files to the subfolder ``tensorboard/`` of the training run."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         try:
@@ -56,7 +56,7 @@ class TensorBoard:
 
 
 class _Hosted:
-    """Service with the interface of Weights & Biases, in the project ``scapo``."""
+    """Tracker for a service with the interface of Weights & Biases. Runs belong to the project ``scapo``."""
 
     _module: Any
     _run: Any
@@ -72,7 +72,9 @@ class _Hosted:
 
 
 class Wandb(_Hosted):
-    """Weights & Biases tracker. The file ``wandb_id`` in the folder contains the id of the run, for resuming."""
+    """Weights & Biases tracker. The file ``wandb_id`` in the run folder contains the id with which the tracked run is
+    resumed.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = _import("wandb")
@@ -96,7 +98,7 @@ class Wandb(_Hosted):
 
 
 class Trackio(_Hosted):
-    """trackio tracker, which identifies the run to resume by its name."""
+    """Tracker for trackio, which identifies the run to resume by its name."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = _import("trackio")

@@ -1,8 +1,9 @@
-"""Common exit of all processes in a training run after a process fails or dies, with the reason.
+"""Common exit of all processes in a training run after one process fails or dies, with a message that states the
+reason.
 
 Each process has a connection to the first process. A failed process sends its reason and waits. A killed process cannot
-send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without this
-mechanism, the other processes would wait in a collective operation until its timeout, and then report a network error.
+send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without a common
+exit, the other processes would wait in a collective operation until its timeout, and then report a network error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PATIENCE = 60.0
 
 
 class Interrupted(ScapoError):
-    """Error that reports a requested end of the run, after its state was saved."""
+    """Error that reports that the run was ended by a signal or a time limit, after its state was saved."""
 
 
 class TimeOver(Interrupted):
@@ -43,8 +44,8 @@ class TimeOver(Interrupted):
 
 
 def exit_code(error: BaseException) -> int:
-    """Returns the exit code for an error: 75 after the time limit, 130 after an interrupt, 2 for invalid input, 1 for a
-    bug.
+    """Returns the exit code for an error, which is 75 after the time limit, 130 after an interrupt, 2 for invalid
+    input, and 1 for a bug.
     """
     if isinstance(error, TimeOver):
         return LOST
@@ -55,13 +56,13 @@ def exit_code(error: BaseException) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Reason for the end of a process.
+    """Reason why a process has ended.
 
     Attributes:
-        gravity: 2 if the process died, 1 for an error that the user can fix, 0 for any other error, which may be a
-            consequence.
+        gravity: Importance of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and
+            0 for any other error, which may be a consequence of another failure.
         rank: Rank of the process.
-        text: Reason as printed.
+        text: Text of the reason that is printed.
         code: Exit code.
     """
 
@@ -84,7 +85,7 @@ class _Failure:
 
 
 class Watch:
-    """Connection of one process to the other processes. If there are several ranks, every rank creates a connection.
+    """Connection of one process to the other processes. In a run with several ranks, every rank creates a connection.
 
     Args:
         rank: Number of this process, starting at 0.
@@ -121,7 +122,7 @@ class Watch:
         threading.Thread(target=self._decide, daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Sends the reason of a failure to the other processes, and ends with them."""
+        """Sends the reason of a failure to the other processes, and ends this process together with them."""
         failure = _Failure.raised(self._rank, error)
         if self._rank == 0:
             self._add(failure)
@@ -195,7 +196,7 @@ def _send(stream: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _receive(stream: socket.socket) -> dict[str, Any] | None:
-    """Returns the next message, or None if the connection is closed."""
+    """Returns the next message from a connection, or None if the connection is closed."""
     line = b""
     with suppress(OSError, ValueError):
         while not line.endswith(b"\n"):
@@ -209,8 +210,8 @@ def _receive(stream: socket.socket) -> dict[str, Any] | None:
 
 
 def _keep_alive(stream: socket.socket) -> None:
-    """Enables TCP keepalive, so that the connection breaks within half a minute after the other machine has
-    disappeared.
+    """Enables TCP keepalive, so that the connection is closed within half a minute if the other machine no longer
+    responds.
     """
     stream.settimeout(None)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

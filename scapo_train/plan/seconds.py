@@ -9,7 +9,7 @@ from .job import GpuShare
 
 
 def decode_seconds(*, responses: float, mean: float, longest: float, at_once: float, step: float, row: float) -> float:
-    """Returns the seconds for decoding responses with continuous batching. A new response starts when another ends.
+    """Returns the time, in seconds, that decoding takes with continuous batching. A new response starts when one ends.
 
     Args:
         responses: Number of responses.

@@ -1,4 +1,4 @@
-"""Command line of preference training: ``python -m scapo_train.preference CONFIG``."""
+"""Entry point of preference training, for ``python -m scapo_train.preference CONFIG``."""
 
 from ..distributed import leave
 from .trainer import main

@@ -1,6 +1,7 @@
-"""``python -m scapo_train.preference CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
+"""Command ``python -m scapo_train.preference CONFIG``, which trains with DPO, mDPO or SymMPO on the pairs that
+``scapo-eval pairs`` writes.
 
-These baselines share the models, adapters, held-out descriptions, checkpoints and log of the training loop.
+Training on pairs uses the same models, adapters, evaluation, checkpoints and log as training on rollouts.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ SHOWN = 0.2
 
 @dataclass(frozen=True)
 class Example:
-    """Pair prepared for the model.
+    """Preference pair that is encoded for the model.
 
     Attributes:
-        rows: Prompts with responses.
+        rows: Prompts with their responses, as rows of a forward pass.
         lengths: Number of tokens in each response, row by row.
     """
 
@@ -83,7 +84,9 @@ class PreferenceTrainer(Loop):
         return Prompts(sources, models.processor, self.config.data.max_bad, workers=self.config.data.workers)
 
     def prepare(self) -> None:
-        """Prepares pairs and cropped pictures, and includes all tokens in log-probabilities, as published."""
+        """Prepares the pairs and the cropped pictures. Log-probabilities are computed over all tokens of the
+        vocabulary, as in the published losses.
+        """
         self.policy.leaves_out_never = False
         if self.reference is not None:
             self.reference.leaves_out_never = False
@@ -93,7 +96,7 @@ class PreferenceTrainer(Loop):
         self.responses = [self._tokens(pair) for pair in self.pairs]
 
     def facts(self) -> dict[str, Any]:
-        """Returns the number of pairs."""
+        """Returns the number of pairs, for the run card."""
         return {"pairs": len(self.pairs)}
 
     def close(self) -> None:
@@ -104,9 +107,9 @@ class PreferenceTrainer(Loop):
     def train_step(self) -> Metrics:
         """Makes one update and returns its metrics.
 
-        ``loss`` is the mean over pairs. ``accuracy`` is the share of pairs whose preferred response has the larger
-        log-ratio. ``margin`` is the mean difference of log-ratios times beta. ``chosen`` and ``rejected`` are the mean
-        log-ratios.
+        ``loss`` is the mean loss over the pairs. ``accuracy`` is the share of pairs whose preferred response has the
+        larger log-ratio. ``margin`` is the mean difference between the two log-ratios, multiplied by beta. ``chosen``
+        and ``rejected`` are the mean log-ratios.
         """
         config, group = self.config, self.process_group
         with self.clock("data"):
@@ -175,7 +178,7 @@ class PreferenceTrainer(Loop):
         return losses
 
     def _tokens(self, pair: PreferencePair) -> list[list[int]]:
-        """Returns the token ids of the preferred and the rejected response, each with an end of sequence.
+        """Returns the token ids of the preferred and the rejected response, each with an end-of-sequence token.
 
         Raises:
             InputError: If a text contains a token that represents a picture or ends a response.
@@ -209,7 +212,7 @@ class PreferenceTrainer(Loop):
         return {prompt.prompt.index: prompt for prompt in encode(self.policy, taken, self.process_group.device)}
 
     def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
-        """Accumulates the gradient, and returns this rank's sums of the metrics."""
+        """Accumulates the gradient of the loss, and returns this rank's sums of the metrics."""
         sums = [0.0] * 5
         micros = self._micro_batches(examples)
         micros += [[] for _ in range(self.process_group.max(len(micros)) - len(micros))]
@@ -224,7 +227,9 @@ class PreferenceTrainer(Loop):
         return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
-        """Groups the pairs by the token budget. If the policy does not pack rows, each group is a single pair."""
+        """Divides the pairs into micro-batches within the token budget. If the policy does not pack rows, each
+        micro-batch contains a single pair.
+        """
         micros: list[list[Example]] = []
         length = 0
         for example in examples:
@@ -237,7 +242,7 @@ class PreferenceTrainer(Loop):
         return micros
 
     def _ratios(self, micro: Sequence[Example]) -> Tensor:
-        """Returns the (B, R) log-ratios with gradients. A rank without pairs takes part in the collective
+        """Returns the (B, R) log-ratios with gradients. A rank without pairs only takes part in the collective
         operations.
         """
         assert self.reference is not None
@@ -248,7 +253,7 @@ class PreferenceTrainer(Loop):
         return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
 
     def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
-        """Returns the log-probabilities of all responses."""
+        """Returns the sum of the tokens' log-probabilities for each response."""
         device = self.process_group.device
         rows = [row for example in micro for row in example.rows]
         if rows:
@@ -263,8 +268,8 @@ class PreferenceTrainer(Loop):
 
 
 def cropped(path: str) -> Any:
-    """Returns a random crop with at most :data:`SHOWN` of a picture, resized to the full size. The crop depends only on
-    the file name.
+    """Returns a random crop of a picture, resized to the size of the picture. The crop contains at most the share
+    :data:`SHOWN` of the picture, and depends only on the file name.
     """
     picture = load_picture(path)
     draw = random.Random(zlib.crc32(Path(path).name.encode()))

@@ -1,1 +1,1 @@
-"""Sampling engines in addition to the trainer's own sampler."""
+"""Sampling engines that can be used instead of the policy itself."""

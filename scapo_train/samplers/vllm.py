@@ -1,10 +1,10 @@
-"""Sampling of responses with vLLM in the training processes, on the GPUs that train (colocated).
+"""Sampling of responses with vLLM in the training processes, on the same GPUs as training (colocated).
 
-vLLM sleeps during the policy update and then keeps neither weights nor caches on the GPU. ``sync`` wakes the weights
-and overwrites them with the policy's weights. ``sample`` wakes the cache, samples, and returns the engine to sleep.
-With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the processes that torchrun
-started. With ``rollout.tensor_parallel``, neighboring ranks share an engine and sample for their prompts together.
-Requires vLLM 0.20 or later.
+During the policy update, vLLM sleeps and keeps neither weights nor caches on the GPU. ``sync`` allocates vLLM's weights
+again and overwrites them with the policy's weights. ``sample`` allocates the cache, samples, and puts the engine to
+sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the processes
+that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples responses to
+the prompts of all ranks that share it. The module requires vLLM 0.20 or later.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ likelihood by e^-100.
 
 
 class RolloutRequest(NamedTuple):
-    """Prompt in the form that other ranks need: picture files, token ids and seed."""
+    """Prompt in the form that is sent to other ranks, with its picture files, token ids and seed."""
 
     pictures: tuple[str, ...]
     ids: list[int]
@@ -78,7 +78,7 @@ class RolloutRequest(NamedTuple):
 
 
 class VllmSampler:
-    """Sampler that uses vLLM with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
+    """Sampler that runs vLLM with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
 
     Args:
         config: Settings of the training run.
@@ -140,10 +140,11 @@ class VllmSampler:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Copies the policy's weights to vLLM and resets the caches of the old weights.
+        """Copies the policy's weights to vLLM, and clears caches that were computed with the previous weights.
 
         Raises:
-            ScapoError: If a weight has a different name in vLLM, or is missing.
+            ScapoError: If vLLM has no weight with the name of one of the policy's weights, or if a weight of vLLM was
+                not set.
         """
         self._wake("weights")
         if self._process_group.device.type == "cpu":
@@ -162,11 +163,13 @@ class VllmSampler:
         self._llm.llm_engine.reset_encoder_cache()
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
-        """Implements ``sample`` of :class:`~scapo_train.rollout.Sampler`, with log-probabilities from vLLM.
+        """Implements ``sample`` of :class:`~scapo_train.rollout.Sampler`. The responses contain vLLM's
+        log-probabilities.
 
         Raises:
             InputError: If a prompt is too long, or its picture can no longer be read.
-            ScapoError: If vLLM rejects a request, or its prompt differs from the trainer's prompt.
+            ScapoError: If vLLM rejects a request, or the token ids of vLLM's prompt differ from those of the trainer's
+                prompt.
         """
         if not self._has_weights:
             self.sync()
@@ -182,7 +185,7 @@ class VllmSampler:
         del self._llm
 
     def _record_loads(self, model: Any) -> None:
-        """Records the names of loaded weights, because vLLM only warns about missing weights."""
+        """Records the names of the weights that vLLM loads, because vLLM raises no error for missing weights."""
         load = model.load_weights
 
         def recorded(given: Any) -> Any:
@@ -244,8 +247,8 @@ class VllmSampler:
         return before, [request for part in parts for request in part]
 
     def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
-        """Returns a prompt for vLLM. A single image token represents each picture; vLLM expands it to the number of
-        features.
+        """Returns a prompt in vLLM's format. Each picture is represented by a single image token, which vLLM expands to
+        the number of features.
         """
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
@@ -282,10 +285,11 @@ class VllmSampler:
         )
 
     def _check(self, config: Config, processor: Any) -> None:
-        """Compares pixels, and log-probabilities of responses to pictures, with the trainer's values.
+        """Compares vLLM's pixels, and its log-probabilities of responses to pictures, with those of the trainer.
 
-        The comparison runs with the weights from the disk and with the policy's weights. A difference that appears only
-        with the policy's weights is due to the transfer. The check runs before the first update of the policy.
+        The values are compared once with weights that vLLM read from the disk, and once with weights copied from the
+        policy. A difference that appears only with copied weights is caused by the transfer. The check runs before the
+        first update of the policy.
 
         Raises:
             ScapoError: If the values differ. The error names the cause and a remedy.
@@ -324,7 +328,7 @@ class VllmSampler:
         """Returns the difference between vLLM's and the trainer's log-probabilities over all ranks.
 
         Args:
-            encoded: Prompts.
+            encoded: Encoded prompts.
             responses: One response to each prompt.
         """
         rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
@@ -336,28 +340,30 @@ class VllmSampler:
         return Gap(total / number, self._largest(float(apart.max())))
 
     def _largest(self, value: float) -> float:
-        """Returns the largest value of all ranks."""
+        """Returns the largest of the values on all ranks."""
         return float(np.max(self._process_group.gather(value)))  # NaN if the value of any rank is NaN
 
 
 class Gap(NamedTuple):
-    """Difference of the tokens' log-probabilities, in nats.
+    """Absolute differences between vLLM's and the trainer's log-probabilities of tokens, in nats.
 
     Attributes:
-        mean: Mean over all tokens.
-        largest: Maximum over all tokens.
+        mean: Mean difference over all tokens.
+        largest: Maximum difference over all tokens.
     """
 
     mean: float
     largest: float
 
     def fits(self, dtype: torch.dtype) -> bool:
-        """Returns True if rounding explains the difference. Rounding never explains NaN."""
+        """Returns True if rounding in the given dtype can explain the differences. For NaN, the result is False."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
 
 
 def _unpacked(model: Any) -> None:
-    """Resets the layout of experts on a CPU, which vLLM (up to 0.33) otherwise sets only at the first load."""
+    """Resets the layout of experts on a CPU. Without this reset, vLLM (up to 0.33) sets the layout only when weights
+    are loaded for the first time.
+    """
     for module in model.modules():
         if getattr(getattr(module, "quant_method", None), "moe_kernel", None) is not None:
             module.quant_method.moe_kernel = None
@@ -365,8 +371,8 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """Records each input of a model's vision tower. Records nothing if the tower has no ``visual.patch_embed`` as
-    Qwen's has.
+    """Records each input of a model's vision tower. Nothing is recorded if the model has no ``visual.patch_embed``,
+    which Qwen's models have.
     """
     seen: list[Tensor] = []
     first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
@@ -379,8 +385,8 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference of pixel values, which is infinite if the numbers of values differ, and 0 without
-    values.
+    """Returns the largest difference between pixel values of the trainer and of vLLM. The result is infinite if the
+    numbers of values differ, and 0 if there are no values.
     """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
     if left.shape != right.shape:
@@ -389,7 +395,7 @@ def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
-    """Returns the cause of different log-probabilities and a remedy."""
+    """Returns a text that names the cause of different log-probabilities and a remedy."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
         settings = read_json(file) if file.is_file() else {}
@@ -406,7 +412,9 @@ def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Returns the policy's weights in vLLM's format; see :func:`~scapo_train.families.lora.merged_weights`."""
+    """Yields the policy's weights by name in the layout that vLLM reads; see
+    :func:`~scapo_train.families.lora.merged_weights`.
+    """
     return merged_weights(policy.vlm, dtype)
 
 
@@ -431,9 +439,10 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 
 
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
-    """Returns the maximum number of tokens in a sequence.
+    """Returns the maximum number of tokens that a sequence can have.
 
-    The number is the sum of the largest pictures, the text and the response, limited by the model's context.
+    The number is the sum of the tokens of the largest possible pictures, of the text and of the longest response, but
+    at most the model's context length.
     """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2
@@ -445,7 +454,7 @@ def _responses(request: RolloutRequest, output: Any) -> list[Response]:
     """Returns the responses in vLLM's output.
 
     Raises:
-        ScapoError: If vLLM's prompt differs from the request, or vLLM aborted the request.
+        ScapoError: If vLLM's prompt differs from the requested prompt, or vLLM aborted the request.
     """
     if list(output.prompt_token_ids) != request.ids:
         raise ScapoError(

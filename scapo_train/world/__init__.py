@@ -1,1 +1,1 @@
-"""Small world for a CPU that demonstrates the claim of the paper: ``python -m scapo_train.world``."""
+"""Small world in which a CPU can reproduce the claim of the paper; run it with ``python -m scapo_train.world``."""

@@ -1,12 +1,12 @@
-"""``python -m scapo_train.world``: a small world for a CPU that demonstrates the claim of the paper.
+"""``python -m scapo_train.world``: tests the claim of the paper in a small world that needs only a CPU.
 
-For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and runs SCAPO and its
-baselines from this checkpoint with ``scapo_train``. The command writes ``dynamics.png``, ``table.md`` and
-``results.json``. If the command is interrupted, the same command continues and skips finished work.
+For each seed, the command draws pictures, trains a small Qwen2.5-VL on the pictures from scratch, and trains this model
+further with SCAPO and with its baselines (``scapo_train``). The command writes ``dynamics.png``, ``table.md`` and
+``results.json``. If the command is interrupted, running it again continues the experiment and skips finished work.
 
-``python -m scapo_train.world snr`` trains only the start models. The command ``snr`` measures the signal and noise of
-each scheme's gradient at these models (``snr.json``). ``grid`` runs a registered grid of trials, and ``evaluate``
-decides its hypotheses.
+``python -m scapo_train.world snr`` trains only the start models, and writes the signal and noise of each scheme's
+gradient at these models to ``snr.json``. ``python -m scapo_train.world grid`` runs a registered grid of trials, and
+``python -m scapo_train.world evaluate`` decides the hypotheses of the grid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SNR_SCHEMES = ("scapo", "stop", "baseline", "hal", "cap")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the experiment and returns the exit code.
 
-    The code is 0 for success, 2 for invalid input, 4 if a trial of a grid failed, and 130 after an interrupt.
+    The exit code is 0 for success, 2 for invalid input, 4 if a trial of a grid failed, and 130 after an interrupt.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["grid"]:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
-    """Runs a task, and converts errors to messages and exit codes."""
+    """Runs a task, and converts its exceptions to messages and exit codes."""
     show_messages(0)
     interrupts_are_errors()
     try:
@@ -118,7 +118,7 @@ def _experiment(arguments: list[str]) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Ends the command with exit code 2 if an option does not apply to its task."""
+    """Ends the command with exit code 2 if an option was given that does not apply to the selected task."""
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
@@ -132,14 +132,14 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
-    """Converts names in SCHEMES and ALIASES, and ``table1``, to distinct names in SCHEMES."""
+    """Converts names in SCHEMES and ALIASES, and the name ``table1``, to a tuple of distinct names in SCHEMES."""
     trained = [name for name in TABLE_1 if not SCHEMES[name].foreign]
     names = [name for word in given for name in (trained if word == "table1" else [ALIASES.get(word, word)])]
     return tuple(dict.fromkeys(names))
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """Returns an argparse type for integers of at least ``least``."""
+    """Returns an argparse type that accepts integers greater than or equal to ``least``."""
 
     def number(given: str) -> int:
         if not given.isdecimal() or int(given) < least:

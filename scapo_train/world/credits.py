@@ -1,7 +1,7 @@
 """Experimental variants of SCAPO's credit for the small world, for ``credit.scheme = "credits.py:NAME"``.
 
-Each variant is a function of :class:`~scapo_train.credit.Sampled`, like any custom credit function.
-``docs/laboratory.md`` reports the results, including negative ones.
+Like any custom credit function, each variant receives a :class:`~scapo_train.credit.Sampled` and returns advantages.
+``docs/laboratory.md`` reports the results of these variants, including negative results.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ def hal_spoken(sampled: Sampled) -> Advantages:
 
 
 def baseline(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages minus their mean over the other responses to the prompt, including the end of
-    sequence.
+    """Returns SCAPO's advantages minus their mean over all tokens (including the end of sequence) of the other
+    responses to the prompt.
 
-    The mean does not depend on the response. The expected gradient is therefore the same as in the paper, with less
-    noise.
+    The subtracted mean does not depend on the response itself. The expected gradient is therefore the same as in the
+    paper, but the gradient has less noise.
     """
     return _less_others(_paper(sampled), sampled.group)
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages minus the mean over tokens at the same piece index in the other responses to the
-    prompt.
+    """Returns SCAPO's advantages minus the mean advantage of the tokens in the piece with the same index in the other
+    responses to the prompt.
 
-    The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The end of
-    sequence has the index of the next piece. If no other response reaches an index, the mean over all tokens is used.
+    The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The
+    end-of-sequence token has the index that follows that of the last piece. If no other response has a piece with the
+    index, the mean over all tokens of the other responses is used.
     """
     advantages, places = _paper(sampled), sampled.pieces
     corrected = Advantages()
@@ -71,7 +72,8 @@ def no_repeat(sampled: Sampled) -> Advantages:
 
 def opening(sampled: Sampled) -> Advantages:
     """Returns SCAPO's advantages with a penalty of 0.5 on the first token of each piece that only repeats earlier
-    claims. The decision to begin such a piece has a cost, but its wording does not.
+    claims. The penalty applies to the decision to begin a piece that only repeats claims, but not to the wording of the
+    piece.
     """
     advantages, penalized = _paper(sampled), sampled.paid(_repeat_penalized(sampled))
     for own, other, places in zip(advantages, penalized, sampled.pieces, strict=True):
@@ -86,8 +88,8 @@ def baseline_no_repeat(sampled: Sampled) -> Advantages:
 
 
 def per_piece(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages with equal weight for all pieces, independent of their number of tokens. The mean
-    weight of a token is 1.
+    """Returns SCAPO's advantages with equal weights for all pieces, regardless of the number of tokens in a piece. The
+    mean weight of a token is 1.
     """
     advantages, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
@@ -99,8 +101,8 @@ def per_piece(sampled: Sampled) -> Advantages:
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages with a penalty on each piece of 0.1 per nat of its log-likelihood ratio to the
-    reference.
+    """Returns SCAPO's advantages with a penalty on each piece, which is 0.1 times the log-likelihood ratio (in nats) of
+    the policy to the reference model for this piece.
     """
     nats = [
         policy - reference
@@ -120,7 +122,9 @@ def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
 
 
 def _less_others(advantages: Sequence[NDArray[np.float32]], group: int) -> Advantages:
-    """Subtracts the mean over the tokens of the other responses in the group, or 0 if there are none."""
+    """Subtracts the mean advantage over all tokens of the other responses in the group, or 0 if the group has no other
+    response.
+    """
     sums = np.array([advantage.sum(dtype=np.float64) for advantage in advantages]).reshape(-1, group)
     counts = np.array([len(advantage) for advantage in advantages], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)

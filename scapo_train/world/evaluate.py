@@ -1,7 +1,8 @@
-"""``python -m scapo_train.world evaluate FILE``: decides the hypotheses of a registered grid and writes its page.
+"""Command ``python -m scapo_train.world evaluate FILE``, which decides the hypotheses of a registered grid and writes a
+page with the results.
 
 The page depends only on the registration and the results file, so that the same command always writes the same page.
-The seed is the statistical unit: each seed yields one value, and each hypothesis is a statement about the mean of these
+The statistical unit is the seed. Each seed yields one value, and each hypothesis is a statement about the mean of these
 values.
 """
 
@@ -36,15 +37,16 @@ _DRAWS = 20000
 
 @dataclass(frozen=True)
 class Decision:
-    """Answer to one hypothesis.
+    """Decision on one hypothesis of a registered grid.
 
     Attributes:
         hypothesis: Hypothesis that is answered.
-        values: Seed -> difference between two schemes, or the value itself for the claim ``below``.
+        values: Mapping from each seed to the difference between two schemes, or, for the claim ``below``, to the value
+            of one scheme.
         wanted: Number of registered seeds.
         p: One-sided p-value, or None for fewer than two seeds.
         p_holm: One-sided p-value after Holm's correction over all hypotheses.
-        answer: ``yes``, ``no``, ``undecided`` or ``no trials``.
+        answer: Answer to the hypothesis, which is ``yes``, ``no``, ``undecided`` or ``no trials``.
     """
 
     hypothesis: Hypothesis
@@ -61,7 +63,9 @@ class Decision:
 
 
 def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
-    """Returns the table lines of a cell by scheme, from its finished trials. The start model is first."""
+    """Returns a mapping from scheme to table line for the finished trials of a cell. The first line is that of the
+    start model.
+    """
     found: dict[str, tuple[list[Trial], list[Any]]] = {}
     for seed in cell.numbers:
         for key in cell.keys(seed):
@@ -77,7 +81,7 @@ def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
 def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[str, SchemeRow]) -> dict[int, float]:
     """Returns, for each seed, the difference that a hypothesis tests, in percentage points.
 
-    For the claim ``below``, the result contains the values themselves instead of differences.
+    For the claim ``below``, the result contains the values of the scheme instead of differences.
     """
     metric, responses = hypothesis.metric, hypothesis.responses
     if metric in ("area", "matched"):
@@ -99,7 +103,9 @@ def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[
 
 
 def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str) -> dict[int, Points]:
-    """Returns seed -> (schemes, 2) array of ``hal_rate`` and ``cover_rate``, for seeds with all schemes of a family."""
+    """Returns a mapping from seed to a (schemes, 2) array of ``hal_rate`` and ``cover_rate``, for the seeds with
+    results of all schemes of a family.
+    """
     if any(name not in rows for name in names):
         return {}
     rates = [[rows[name].values(responses, rate) for rate in ("hal_rate", "cover_rate")] for name in names]
@@ -119,9 +125,9 @@ def frontier_of(points: Points) -> Points:
 
 
 def dominated(points: Points) -> float:
-    """Returns the area that points dominate in the plane of ``hal_rate`` and ``cover_rate``.
+    """Returns the area that a set of points dominates in the plane of ``hal_rate`` and ``cover_rate``.
 
-    The area is in percent of the whole area up to a ``hal_rate`` of ``WIDEST_HAL``.
+    The area is a percentage of the whole area up to a ``hal_rate`` of ``WIDEST_HAL``.
     """
     line = frontier_of(points)
     line = line[line[:, 0] < WIDEST_HAL]
@@ -145,7 +151,9 @@ def matched_cover(one: Points, other: Points) -> float | None:
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """Returns P(T > t) for Student's t with an integer number of degrees of freedom, computed by its finite series."""
+    """Returns P(T > t) for Student's t distribution with an integer number of degrees of freedom, computed with a
+    finite series.
+    """
     angle = math.atan(t / math.sqrt(freedom))
     sine, square = math.sin(angle), math.cos(angle) ** 2
     term, total = (sine, sine) if freedom % 2 == 0 else (sine * math.cos(angle), sine * math.cos(angle))
@@ -158,7 +166,7 @@ def student_tail(t: float, freedom: int) -> float:
 
 
 def p_value(hypothesis: Hypothesis, values: Iterable[float]) -> float | None:
-    """Returns the one-sided p-value of a claim, or None for fewer than two values."""
+    """Returns the one-sided p-value of a claim, or None if there are fewer than two values."""
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return None
@@ -171,7 +179,7 @@ def p_value(hypothesis: Hypothesis, values: Iterable[float]) -> float | None:
 
 
 def _mean_is_positive(sample: Points) -> float:
-    """Returns the p-value of the claim that a mean is above 0."""
+    """Returns the one-sided p-value of the claim that the mean of the values is above 0."""
     error = sample.std(ddof=1) / math.sqrt(len(sample))
     if error == 0:
         return 0.0 if sample[0] > 0 else 1.0
@@ -201,7 +209,7 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def decide(registration: Registration, results: Mapping[Key, Result]) -> list[Decision]:
-    """Returns the answer to every hypothesis."""
+    """Returns the decision on every hypothesis of a registration."""
     rows = {cell.name: rows_of(cell, results) for cell in registration.cells}
     values = [values_of(claimed, registration, rows[claimed.cell]) for claimed in registration.hypotheses]
     raw = [p_value(claimed, found.values()) for claimed, found in zip(registration.hypotheses, values, strict=True)]
@@ -221,8 +229,8 @@ def decide(registration: Registration, results: Mapping[Key, Result]) -> list[De
 def power(hypothesis: Hypothesis, seeds: int, level: float, true: float) -> float:
     """Returns the simulated probability that the test confirms a claim.
 
-    The simulation assumes that the true mean is ``true`` and that the standard deviation between seeds is the
-    registered one. The simulation ignores Holm's correction, so the result is an upper bound.
+    The simulation assumes that the true mean is ``true``, and that the standard deviation between seeds equals the
+    registered value. The simulation ignores Holm's correction, so the result is an upper bound.
     """
     random = np.random.default_rng(0)
     drawn = random.normal(true, hypothesis.spread, (_DRAWS, seeds))
@@ -237,7 +245,7 @@ def power(hypothesis: Hypothesis, seeds: int, level: float, true: float) -> floa
 
 
 def _critical(level: float, freedom: int) -> float:
-    """Returns the value that Student's t exceeds with a probability of ``level``."""
+    """Returns the value that a variable with Student's t distribution exceeds with a probability of ``level``."""
     low, high = 0.0, 1e4
     for _ in range(80):
         middle = (low + high) / 2
@@ -248,8 +256,8 @@ def _critical(level: float, freedom: int) -> float:
 def _supposed(hypothesis: Hypothesis) -> float:
     """Returns the true value for which power is computed.
 
-    The value is twice the margin (or 1 without a margin), 0 for claims of no difference, and half of the bound for the
-    claim ``below``.
+    The value is twice the margin (or 1 percentage point without a margin) for claims of a difference, 0 for claims of
+    no difference, and half of the bound for the claim ``below``.
     """
     by = hypothesis.by
     return {"higher": 2 * by or 1.0, "lower": -2 * by or -1.0, "not lower": 0.0, "equivalent": 0.0, "below": by / 2}[
@@ -306,9 +314,9 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
 
     Args:
         registration: Registered grid.
-        results: Results of its trials.
+        results: Results of the trials of the grid.
         command: Command that writes the page.
-        picture: Path of the figure, relative to the page. Empty for no figure.
+        picture: Path of the figure, relative to the page, or an empty string for a page without a figure.
     """
     cells, keys = [], {key for cell in registration.cells for seed in cell.numbers for key in cell.keys(seed)}
     done = {key: results[key] for key in keys if key in results and results[key].measured is not None}
@@ -336,7 +344,8 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         f"The hypotheses were registered on {registration.registered}, before the first trial. "
         f"{registration.rule.strip()}",
         "The column `power` shows the probability that the test confirms a hypothesis, without Holm's correction, if "
-        "the true value is the one in the table and the standard deviation between seeds is the registered one.",
+        "the true value is that in the column `if the truth is` and the standard deviation between seeds is that in "
+        "the column `spread`.",
         registered_table(registration),
         "## Answers",
         state,
@@ -344,7 +353,7 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         registration.reading.strip(),
         figure,
         "## Results",
-        "The tables show means over seeds with 95 % intervals (Student's t), in percent (for words, their number). "
+        "The tables show means over seeds with Student's 95 % intervals, in percent except for the number of words. "
         "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
         "model.",
         *cells,
@@ -356,7 +365,7 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
 
 
 def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
-    """Returns a sentence that states which seeds are complete."""
+    """Returns a sentence that states for which seeds of a cell all trials are complete."""
 
     def is_complete(seed: int) -> bool:
         return all(key in results and results[key].measured is not None for key in cell.keys(seed))
@@ -371,7 +380,7 @@ def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
 def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) -> None:
     """Draws ``hal_rate`` and ``cover_rate`` of each scheme in one chart per cell.
 
-    Large markers are means over seeds, small markers are single seeds, and lines connect the schemes of a family.
+    Large markers show means over seeds, small markers show single seeds, and lines connect the schemes of a family.
     """
     cells = [cell for cell in registration.cells if rows_of(cell, results)]
     with Style(4.8 * len(cells)).applied(), open(path, "wb") as stream:
@@ -401,7 +410,7 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command and returns the exit code, which is 0."""
+    """Runs the command ``evaluate`` and returns the exit code, which is always 0."""
     parser = argparse.ArgumentParser(prog="scapo_train.world evaluate", description=__doc__)
     parser.add_argument("registration", type=Path, help="TOML file")
     parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")

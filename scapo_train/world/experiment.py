@@ -1,9 +1,9 @@
 """Trials of all schemes, trained by ``scapo_train`` and measured by ``scapo_eval``.
 
-A trial is a training run with a scheme, settings, a seed, and kernels for the processor. The seed determines pictures,
-start model, prompts and samples. Trials with the same seed therefore differ only in the compared settings, and trials
-with different seeds share only the rules of the world. Trials call the same function as ``python -m scapo_train
-world.toml --set ...``. An interrupted experiment continues where it stopped.
+A trial is a training run with a credit scheme, settings, a seed, and a choice of CPU kernels. The seed determines the
+pictures, the start model, the prompts and the samples. Trials with the same seed therefore differ only in the compared
+settings, and trials with different seeds share only the rules of the world. Trials call the same function as ``python
+-m scapo_train world.toml --set ...``. An interrupted experiment resumes from its finished work.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ differences.
 
 @dataclass(frozen=True)
 class Scheme:
-    """Credit scheme, with one line in the table.
+    """Credit scheme, which has one line in the table of results.
 
     Attributes:
-        title: Name of the scheme in table and chart.
+        title: Name of the scheme in tables and charts.
         settings: Settings that differ from ``world.toml``.
-        on_pairs: True for training on pairs of the start model's own samples, False for training on rollouts.
-        foreign: True if the captions come from another project. They are imported.
+        on_pairs: True if the scheme trains on pairs of samples from the start model, False if it trains on rollouts.
+        foreign: True if the captions of the scheme are imported from another project.
     """
 
     title: str
@@ -139,10 +139,10 @@ class Trial:
     """One training run.
 
     Attributes:
-        scheme: Name in SCHEMES.
-        seed: Seed of pictures, start model, prompts and samples.
-        settings: Settings ``key=value`` that differ from those of the world and the scheme.
-        kernels: Name in KERNELS. The empty name selects the machine's default kernels.
+        scheme: Name of the scheme, one of SCHEMES.
+        seed: Seed of the pictures, the start model, the prompts and the samples.
+        settings: Settings in the form ``key=value`` that differ from those of the world and the scheme.
+        kernels: Name of the CPU kernels, one of KERNELS. An empty string selects the machine's default kernels.
     """
 
     scheme: str
@@ -152,7 +152,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Scheme and settings, which are common to all trials in one line of the table."""
+        """Text with the scheme and the settings, which all trials in one line of the table share."""
         return ",".join((self.scheme, *self.settings))
 
     @property
@@ -161,11 +161,11 @@ class Trial:
         return ", ".join((SCHEMES[self.scheme].title, *self.settings))
 
     def start(self, folder: Path) -> Path:
-        """Returns the folder with the files and the start model of the trial's seed."""
+        """Returns the path of the folder with the files and the start model for the trial's seed."""
         return folder / f"seed-{self.seed}"
 
     def run(self, folder: Path) -> Path:
-        """Returns the folder of the training run."""
+        """Returns the path of the trial's run folder."""
         name = quote(self.name, safe=",=")  # a setting may contain a path
         return self.start(folder) / "runs" / (f"{name}@{self.kernels}" if self.kernels else name)
 
@@ -175,14 +175,14 @@ class Rates:
     """Rates of one model's captions over the held-out pictures, as fractions or None if undefined.
 
     Attributes:
-        hal_rate: Share of hallucinated claims, as computed by ``scapo-eval``.
-        cover_rate: Share of the present objects that are named, as computed by ``scapo-eval``.
+        hal_rate: Share of the claims that are hallucinated, as computed by ``scapo-eval``.
+        cover_rate: Share of the present objects that the captions name, as computed by ``scapo-eval``.
         cap_score: Harmonic mean of ``1 - hal_rate`` and ``cover_rate``, as computed by ``scapo-eval``.
         words: Mean number of words per caption.
         fluency: Share of sentences that match the grammar of the world.
         repeats: Share of captions with a repeated sentence.
-        cut: Share of captions that reached the token limit. The value is None if it is unknown.
-        judged: Share of sentences, including broken ones, that a second model finds fluent (``judge.py``).
+        cut: Share of captions that reached the token limit, or None if this share is unknown.
+        judged: Share of sentences, including incomplete sentences, that a second model considers fluent (``judge.py``).
     """
 
     hal_rate: float | None
@@ -197,25 +197,28 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rates of a model's captions of the held-out pictures, for sampling at temperature 1 and for greedy decoding."""
+    """Rates of one model's captions of the held-out pictures, both for sampling at temperature 1 and for greedy
+    decoding.
+    """
 
     sampled: Rates
     greedy: Rates
 
 
 def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, lessons: Lessons, jobs: int) -> None:
-    """Draws the worlds, trains their models, runs the trials and describes the held-out pictures.
+    """Draws the pictures of each seed, trains the start models, runs the trials, and generates captions of the held-out
+    pictures.
 
     Args:
         world: Rules of the pictures.
-        output: Folder of the experiment. The folder of this world is ``output / world.name``.
+        output: Folder of the experiment. The files of the world are in the folder ``output / world.name``.
         trials: Trials to run.
-        steps: Number of steps per trial.
+        steps: Number of training steps per trial.
         lessons: Length of the start models' training.
         jobs: Number of parallel processes.
 
     Raises:
-        ScapoError: If a trial fails. No further trial is started.
+        ScapoError: If a trial fails. No further trial is started after a failure.
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
@@ -229,7 +232,9 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Makes all calls in processes with the given kernels. After a failure, no further call is started."""
+    """Calls a function with each tuple of arguments, in processes with the given kernels. After a failure, no further
+    call is started.
+    """
     if not calls:
         return
     former = os.environ.get(_KERNELS)
@@ -248,7 +253,7 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
 
 
 def one_thread() -> None:
-    """Limits a process to one thread, because a model of this size is slower with several threads."""
+    """Limits PyTorch to one thread in this process, because a model of this size is slower with several threads."""
     import torch
 
     torch.set_num_threads(1)
@@ -271,10 +276,10 @@ def _is_described(run: Path) -> bool:
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
-    """Returns True if a folder contains the files and the start model of a seed.
+    """Returns True if a folder contains the files and the start model for a seed.
 
     Raises:
-        InputError: If the folder contains another world, or a model from other lessons.
+        InputError: If the folder contains the files of another world, or a model that was trained with other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -285,7 +290,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
 
 
 def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
-    """Draws a world and trains its start model, unless both exist. Returns the folder of the seed."""
+    """Draws the pictures of a world and trains its start model, unless both exist. Returns the folder of the seed."""
     folder = output / world.name / f"seed-{seed}"
     if not is_prepared(world, folder, lessons, seed):
         own = world.name == "plain" or world.telling
@@ -296,7 +301,7 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
 
 
 def train(folder: Path, trial: Trial, steps: int) -> Path:
-    """Runs one trial, unless it is finished. Returns the folder of the run.
+    """Runs one trial, unless the trial is finished. Returns the folder of the run.
 
     Args:
         folder: Folder of the world, with one subfolder per seed.
@@ -304,7 +309,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: Number of steps.
 
     Raises:
-        ScapoError: If the trainer fails. The error names the folder of the run.
+        ScapoError: If the trainer fails. The error states the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if SCHEMES[trial.scheme].foreign:
@@ -333,7 +338,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
 
 
 def finished(run: Path, steps: int) -> bool:
-    """Returns True if a run has reached its number of steps and written its model."""
+    """Returns True if a run has reached the given number of steps and has written its model."""
     metrics = read_metrics(run)
     return bool(metrics) and metrics[-1]["step"] >= steps and (run / "model" / "config.json").exists()
 
@@ -352,12 +357,14 @@ def _captions(temperature: float) -> str:
 
 
 def _start_of(run: Path) -> Path:
-    """Returns the folder of a run's seed. The start model's own folder is returned unchanged."""
+    """Returns the folder of the seed to which a run belongs. The folder of a start model is returned unchanged."""
     return run.parent.parent if run.parent.name == "runs" else run
 
 
 def describe(model: Path, start: Path) -> None:
-    """Writes one response per held-out picture and decoding method to the model folder, unless the files exist."""
+    """Generates one response per held-out picture and decoding method, and writes the responses to the model folder,
+    unless the files exist.
+    """
     if _is_described(model.parent):
         return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
@@ -380,8 +387,8 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Returns the rates of the captions from the model of a run (or from a start model), relative to the complete
-    ground truth.
+    """Returns the rates of the captions that the model of a run (or a start model) generated, measured with the
+    complete ground truth.
     """
     start = _start_of(run)
 

@@ -1,4 +1,4 @@
-"""Files of a world for the trainer, in the same formats as for any other data set."""
+"""Files with which the trainer runs in a small world, in the same formats as for any other data set."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ COCO.
 
 
 def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed: int) -> None:
-    """Draws the pictures and writes prompts, ground truths, the vocabulary and the settings of a run.
+    """Draws the pictures, and writes the prompts, the ground truths, the vocabulary and the settings of a run.
 
     Args:
         world: Rules of the pictures.
-        folder: Folder for ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
-            ``vocabulary.yaml``, in a telling world ``scenes.jsonl``, and ``world.toml``, which is written last.
-        train: Number of training pictures. None of them is used in pretraining.
-        evaluation: Number of held-out pictures. None of them is used in pretraining.
+        folder: Folder to which ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``,
+            ``truth_sparse.json``, ``vocabulary.yaml``, ``scenes.jsonl`` (only in a telling world) and ``world.toml``
+            are written. ``world.toml`` is written last.
+        train: Number of pictures for training. None of these pictures is used in pretraining.
+        evaluation: Number of held-out pictures for evaluation. None of these pictures is used in pretraining.
         seed: Seed of the pictures.
     """
     from PIL import Image
@@ -66,8 +67,8 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """Returns the common settings of all runs in a world: the settings of the paper, adapted to the size of the
-    world.
+    """Returns the settings that all runs in a world share, which are the settings of the paper, adapted to the size of
+    the world.
     """
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
@@ -87,6 +88,6 @@ def settings(world: World, folder: Path) -> Config:
 
 
 def read_ids(path: Path) -> Sequence[tuple[str, str]]:
-    """Returns pairs (image file, image id) from a prompts file."""
+    """Reads a prompts file and returns the pairs (image file, image id) in it."""
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return [(str(path.parent / record["image"]), str(record["image_id"])) for record in records]

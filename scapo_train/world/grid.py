@@ -1,10 +1,11 @@
-"""``python -m scapo_train.world grid FILE``: runs a registered grid of trials and collects their results.
+"""Command ``python -m scapo_train.world grid FILE``, which runs a registered grid of trials and collects the results.
 
-A registration (TOML) defines cells, hypotheses and seeds before the first trial. The results file is next to the
-registration and contains one JSON line for each finished or failed trial. Results therefore remain available after the
-run folders are deleted, and results from several machines can be merged. The command runs the missing trials in blocks,
-ordered by priority and then by seed, so that complete blocks are available after any amount of time. ``--part 2/4``
-runs every fourth block, starting with the second. ``--merge FILE`` adds the results from another machine.
+A registration is a TOML file that defines cells, hypotheses and seeds before the first trial. The results file is in
+the same folder as the registration, and contains one JSON line for each finished or failed trial. Results therefore
+remain available after the run folders are deleted, and results from several machines can be merged. The command runs
+the missing trials in blocks, ordered by priority and then by seed, so that complete blocks are available after any
+amount of time. The option ``--part 2/4`` runs every fourth block, starting with the second block. The option ``--merge
+FILE`` adds the results from another machine.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ LESSONS = {"full": Lessons(), "quick": QUICK}
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Set of trials that are compared with each other.
+    """Set of trials in the same world that are compared with each other.
 
     Attributes:
         name: Name of the cell.
         world: Name of the world.
-        schemes: Names in SCHEMES.
-        seeds: First and last seed.
-        steps: Number of steps of each trial.
-        lessons: Lessons of the start models, ``full`` or ``quick``.
+        schemes: Names of the schemes, all of them in SCHEMES.
+        seeds: First and last seed of the trials.
+        steps: Number of training steps of each trial.
+        lessons: Length of the start models' training, ``full`` or ``quick``.
         settings: Trainer settings that all trials of the cell share.
         priority: Position of the cell in the order of the grid. Cells with smaller numbers run first.
     """
@@ -71,7 +72,7 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return range(self.seeds[0], self.seeds[1] + 1)
 
     def keys(self, seed: int) -> Iterator[Key]:
-        """Yields the trials of one seed, starting with the start model."""
+        """Yields the keys of the trials with one seed. The first key is that of the start model."""
         yield Key(self.world, self.lessons, START, seed, 0, ())
         for scheme in self.schemes:
             yield Key(self.world, self.lessons, scheme, seed, self.steps, self.settings)
@@ -83,17 +84,19 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: Name of the hypothesis.
         cell: Name of the cell.
-        metric: Column of the tables. For two families, also ``area`` (the area that a family dominates in the plane of
-            ``hal_rate`` and ``cover_rate``) or ``matched`` (``cover_rate`` at equal ``hal_rate``).
+        metric: Name of the compared metric, which is a column of the tables. Two families can also be compared by
+            ``area`` (the area that a family dominates in the plane of ``hal_rate`` and ``cover_rate``) or by
+            ``matched`` (``cover_rate`` at equal ``hal_rate``).
         scheme: Name of the scheme, or of the family for ``area`` and ``matched``.
-        claim: Type of the claim about the mean. ``higher`` and ``lower`` claim a difference from ``other`` of more than
-            ``by``. ``not lower`` claims that the mean is lower by less than ``by``, and ``equivalent`` that the
-            difference is within ``by``. ``below`` claims that the mean itself is below ``by``.
-        other: Name of the scheme or family for comparison. Empty for ``below``.
+        claim: Type of the claim about the mean over seeds. With ``higher`` and ``lower``, the claim is that the mean
+            differs from that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is less
+            than ``by`` below that of ``other``. With ``equivalent``, the claim is that the two means differ by less
+            than ``by``. With ``below``, the claim is that the mean itself is below ``by``.
+        other: Name of the scheme or family with which ``scheme`` is compared, or an empty string for ``below``.
         by: Margin or bound in percentage points.
         responses: Decoding of the responses, ``sampled`` or ``greedy``.
-        spread: Standard deviation between seeds in earlier trials, which determines the power.
-        expected: Expected answer.
+        spread: Standard deviation between seeds in earlier trials, from which the power is computed.
+        expected: Answer that is expected at registration.
     """
 
     name: str
@@ -113,14 +116,14 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         title: Title of the page.
-        question: Text about the question of the trials.
-        rule: Text about the rules of decision and stopping.
+        question: Text that states the question of the trials.
+        rule: Text that states the rules for decisions and for stopping.
         registered: Day of registration.
         cells: Cells of trials to run.
         hypotheses: Hypotheses to decide.
-        families: Name -> schemes whose points form one frontier.
-        limits: Text about the limits of the trials.
-        reading: Text about the meaning of the results, which is added after the trials.
+        families: Mapping from the name of a family to its schemes, whose points form one frontier.
+        limits: Text that states the limits of the trials.
+        reading: Text that interprets the results and is added after the trials.
         level: One-sided level of the tests, to which Holm's correction applies.
     """
 
@@ -136,7 +139,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: float = 0.025
 
     def cell(self, name: str) -> Cell:
-        """Returns the cell with a name."""
+        """Returns the cell with the given name."""
         return next(cell for cell in self.cells if cell.name == name)
 
 
@@ -152,8 +155,8 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
     @property
     def trial(self) -> Trial:
-        """Trial with its number of steps as a setting, so that trials with different numbers of steps have separate
-        folders.
+        """Trial whose settings include the number of steps, so that trials with different numbers of steps have
+        separate folders.
         """
         return Trial(self.scheme, self.seed, (*self.settings, f"run.steps={self.steps}"))
 
@@ -163,12 +166,12 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Identity of the trial.
-        design: Hash of the world's rules and the scheme's settings. The code that reads the result must have the same
-            rules and settings.
+        design: Hash of the world's rules and the scheme's settings. A result is rejected if the current code has other
+            rules or settings.
         measured: Rates of the model on the held-out pictures, or None if the trial failed.
-        failed: Error message of a failed trial.
+        failed: Error message if the trial failed.
         seconds: Duration of the trial in seconds.
-        where: Version of PyTorch, and CPU kernels.
+        where: Version of PyTorch and name of the CPU kernels.
     """
 
     key: Key
@@ -192,10 +195,10 @@ def design_of(key: Key) -> str:
 
 
 def load_registration(path: Path) -> Registration:
-    """Reads a registration.
+    """Reads and checks a registration.
 
     Raises:
-        InputError: If the registration is invalid or contains unknown names.
+        InputError: If the registration is invalid or contains the name of an unknown world, scheme or metric.
     """
     try:
         found = msgspec.convert(parse_toml(read_bytes(path), str(path)), Registration)
@@ -229,12 +232,14 @@ FRONTIER = ("area", "matched")
 
 
 def read_results(path: Path) -> dict[Key, Result]:
-    """Returns the newest result of each trial. A finished trial takes precedence over a failed one.
+    """Reads a results file and returns the newest result of each trial. The result of a finished trial takes precedence
+    over that of a failed attempt.
 
-    If the file does not exist, there are no results.
+    If the file does not exist, the mapping is empty.
 
     Raises:
-        InputError: If a line is invalid, or its trial had other rules or settings than the current code.
+        InputError: If a line is invalid, or if a trial was run with other rules or settings than those of the current
+            code.
     """
     found: dict[Key, Result] = {}
     if not path.exists():
@@ -256,7 +261,9 @@ def read_results(path: Path) -> dict[Key, Result]:
 
 
 def append(path: Path, results: Sequence[Result]) -> None:
-    """Appends results to a file under a lock, and first removes an incomplete last line of a killed process."""
+    """Locks a results file and appends results to it. An incomplete last line, which a killed process can leave behind,
+    is removed first.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as stream:
         while not try_lock(stream.fileno()):
@@ -270,7 +277,7 @@ def append(path: Path, results: Sequence[Result]) -> None:
 
 
 def merge(path: Path, others: Sequence[Path]) -> int:
-    """Adds missing results from other files and returns the number of added results."""
+    """Adds the results that are missing in a file from other files, and returns the number of added results."""
     known, new = read_results(path), dict[Key, Result]()
     for other in others:
         if not other.exists():
@@ -288,7 +295,7 @@ Block = tuple[Key, ...]
 
 
 def blocks_of(registration: Registration) -> list[Block]:
-    """Returns the blocks in the order of execution: by priority, then by seed, then by cost."""
+    """Returns the blocks in the order of execution, which is determined by priority, then by seed, and then by cost."""
     found: dict[tuple[int, int, float, str, str, int], dict[Key, None]] = {}
     for cell in registration.cells:
         cost = cell.steps * sum(WORLDS[cell.world].objects)
@@ -299,13 +306,13 @@ def blocks_of(registration: Registration) -> list[Block]:
 
 
 def missing(block: Block, results: dict[Key, Result], *, retry: bool) -> Block:
-    """Returns the trials of a block that have no result. With ``retry``, failed trials are included."""
+    """Returns the trials of a block that have no result. If ``retry`` is True, failed trials are included."""
     return tuple(key for key in block if key not in results or (retry and results[key].measured is None))
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits for an exclusive lock on a folder, and keeps the lock within the context."""
+    """Waits for an exclusive lock on a folder, and keeps the lock until the ``with`` block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "wb") as stream:
         while not try_lock(stream.fileno()):
@@ -316,13 +323,13 @@ def _alone(folder: Path) -> Iterator[None]:
 def perform_block(output: Path, results: Path, block: Block, deadline: float | None) -> None:
     """Runs the unfinished trials of a block, and appends one result for each trial.
 
-    Trials that another process has finished in the meantime are omitted.
+    Trials that another process has already finished are omitted.
 
     Args:
         output: Folder of the runs.
         results: Results file.
         block: Trials that share one start model.
-        deadline: Time (as from ``time.time``) after which no trial is started. None for no limit.
+        deadline: Time, in the unit of ``time.time``, after which no trial is started, or None for no limit.
     """
     where = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
     for key in block:
@@ -365,8 +372,8 @@ def run(
         output: Folder of the runs.
         results: Results file.
         jobs: Number of parallel processes.
-        part: Number of the part to run, starting at 1, and number of parts.
-        hours: Number of hours after which no trial is started. None for no limit.
+        part: Number of the part to run, starting at 1, and total number of parts.
+        hours: Number of hours after which no further trial is started, or None for no limit.
         retry: True to run failed trials again.
     """
     known = read_results(results)
@@ -378,8 +385,8 @@ def run(
 
 
 def state(registration: Registration, results: dict[Key, Result]) -> str:
-    """Returns a line per cell with the numbers of finished, failed and missing trials, and the expected remaining CPU
-    hours.
+    """Returns one line of text per cell with the numbers of finished, failed and missing trials, and the expected
+    remaining CPU hours.
     """
     lines = []
     for cell in registration.cells:
@@ -394,7 +401,7 @@ def state(registration: Registration, results: dict[Key, Result]) -> str:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command and returns the exit code, which is 0, or 4 if a trial failed."""
+    """Runs the command ``grid`` and returns the exit code, which is 4 if a trial failed and 0 otherwise."""
     parser = argparse.ArgumentParser(prog="scapo_train.world grid", description=__doc__)
     parser.add_argument("registration", type=Path, help="TOML file")
     parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")
@@ -429,7 +436,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _part(given: str) -> tuple[int, int]:
-    """Parses a part of the grid, such as ``2/4``, to a pair of integers (2, 4)."""
+    """Converts a part of the grid, such as ``2/4``, to a pair of integers, such as (2, 4)."""
     first, slash, last = given.partition("/")
     if not slash or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) <= int(last):
         raise argparse.ArgumentTypeError(f"'{given}' is not K/N, as in 2/4")

@@ -1,16 +1,18 @@
-"""Best possible descriptions in the small world, and the guesses that each reward pays for.
+"""Best possible descriptions in the small world, and the guesses that increase each reward.
 
-For an ambiguous object, a picture shows only which nouns of its scene are not clearly visible. The chance that such a
-noun is present is therefore ``hidden / candidates``: the number of ambiguous objects divided by the number of nouns in
-the scene that are not clearly visible. An ideal describer names all clear objects. The describer also names the
-candidates of a picture if their chance is high enough for the describer's reward:
+A picture shows the scene of an ambiguous object, but not its noun. Each noun of the scene that is not clearly visible
+is a candidate. The probability that a candidate is present is ``hidden / candidates``, which is the number of ambiguous
+objects divided by the number of candidates. An ideal describer names all clear objects. The describer also names the
+candidates of a picture if their probability ``p`` is high enough to increase the expected reward:
 
-- SCAPO pays ``p - (1 - p)`` for a piece that names one new object, so the describer guesses if ``p > 1/2``.
-- The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). This score
-  increases with a further guess if ``p > F / 2``, which is less than 1/2. A reward by ``cap_score`` therefore pays for
-  more guesses and more hallucinations.
+- With SCAPO, the expected reward of a piece that names one new object is ``p - (1 - p)``, so the describer guesses if
+  ``p > 1/2``.
+- The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). A further
+  guess increases ``F`` if ``p > F / 2``, a threshold below 1/2. A reward by ``cap_score`` therefore leads to more
+  guesses and more hallucinations.
 
-The two rewards prefer different descriptions only if there are guesses with a chance between ``F / 2`` and ``1/2``.
+The two rewards prefer different descriptions only if there are guesses with a probability between ``F / 2`` and
+``1/2``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from .pictures import World
 
 @dataclass(frozen=True)
 class Situation:
-    """Type of picture: its probability and its numbers of clear objects, ambiguous objects and candidates."""
+    """Type of picture, with its probability and its numbers of clear objects, ambiguous objects and candidates."""
 
     probability: float
     clear: int
@@ -64,7 +66,7 @@ def situations(world: World) -> list[Situation]:
 
 
 def guesser(world: World, threshold: float) -> Ideal:
-    """Returns the rates of a describer that names all clear objects, and all candidates with a chance above the
+    """Returns the rates of a describer that names all clear objects, and all candidates whose probability exceeds the
     threshold.
     """
     covered = named = true = 0.0
@@ -77,14 +79,16 @@ def guesser(world: World, threshold: float) -> Ideal:
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
-    """Returns the threshold with the highest ``cap_score``, and the rates at this threshold."""
+    """Returns the threshold at which a describer has the highest ``cap_score``, and the rates at this threshold."""
     thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)
 
 
 def chances(world: World) -> list[tuple[float, float]]:
-    """Returns pairs (chance, share of all ambiguous objects) in ascending order."""
+    """Returns pairs (probability of a candidate, share of all ambiguous objects with this probability) in ascending
+    order.
+    """
     share: dict[float, float] = {}
     for situation in situations(world):
         if situation.hidden:

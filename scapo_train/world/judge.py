@@ -1,10 +1,9 @@
-"""Judge of fluency that is independent of the reference model: an n-gram model of separate captions.
+"""Judge of fluency that is independent of the reference model. The judge is an n-gram model of captions on which no
+other model was trained.
 
-The grammar (``language.fluency``) contains all sentence forms of the world, and the reference model was trained on
-captions. This judge uses neither the grammar nor the reference model. The judge counts words, pairs and triples of
-words in captions on which no model was trained, and treats all object names as the same word. A sentence is fluent if
-its least probable word reaches a probability that 99.5 % of genuine sentences reach. An incomplete last sentence also
-counts.
+The judge uses neither the grammar of the world (``language.fluency``) nor the reference model. The judge counts words,
+pairs and triples of words, and treats all object names as the same word. A sentence is fluent if the probability of its
+least probable word is at least as high as in 99.5 % of genuine sentences. An incomplete last sentence is also judged.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Judge:
 
     Args:
         texts: Captions whose words are counted.
-        held_out: Captions that determine the threshold for fluent sentences.
+        held_out: Captions from which the threshold for fluent sentences is computed.
     """
 
     def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
@@ -52,7 +51,7 @@ class Judge:
         """Returns the surprisal of a sentence's least probable word, in nats.
 
         Args:
-            words: Words of the sentence, after two empty words.
+            words: Words of the sentence, preceded by two empty words.
         """
         return max(-float(np.log(self._chance(words, k))) for k in range(2, len(words)))
 
@@ -64,13 +63,13 @@ class Judge:
         return chance
 
     def fluent(self, texts: Sequence[str]) -> float | None:
-        """Returns the share of fluent sentences, or None if there are no sentences."""
+        """Returns the share of sentences that are fluent, or None if the texts contain no sentences."""
         verdicts = [self.surprisal(words) <= self.highest for words in _sentences(texts)]
         return sum(verdicts) / len(verdicts) if verdicts else None
 
 
 def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yields the words of each sentence, including its period, after two empty words.
+    """Yields the words of each sentence, including its period, preceded by two empty words.
 
     If the last sentence has no period, an end marker replaces the period.
     """
@@ -82,7 +81,7 @@ def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=4)
 def judge_of(world: World) -> Judge:
-    """Returns the judge for a world, from captions on which no start model was trained."""
+    """Returns a judge for a world, whose counts are from captions on which no start model was trained."""
     random = np.random.default_rng([_SEED, 5])
     texts = [caption(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
     return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:])

@@ -1,4 +1,6 @@
-"""Language of the world: a vocabulary with aliases, a caption grammar, and a small byte-level tokenizer."""
+"""Language of the small world, which consists of a vocabulary with aliases, a caption grammar, and a small byte-level
+tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ _TEMPLATE = (
 
 
 def vocabulary() -> Vocabulary:
-    """Returns a vocabulary with the nouns as labels, each with a synonym and plurals."""
+    """Returns a vocabulary in which the nouns are the labels. The aliases of each label are a synonym and the
+    plurals.
+    """
     words = {noun: [noun, ALIASES[noun]] for noun in NOUNS}
     return Vocabulary.from_mapping(
         {noun: [*known, *map(plural, known)] for noun, known in words.items()},
@@ -73,8 +77,7 @@ def plural(word: str) -> str:
 def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
     """Returns a random caption for supervised training.
 
-    The caption contains claims in the order of the cells, in sentences with one or two claims each, and filler
-    sentences.
+    The caption consists of sentences with one or two claims each, in the order of the cells, and of filler sentences.
     """
     claimed = [
         noun
@@ -96,13 +99,15 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def fluency(texts: Sequence[str], grammar: re.Pattern[str] = GRAMMAR) -> float | None:
-    """Returns the share of complete sentences that match a grammar, or None if there are no complete sentences."""
+    """Returns the share of complete sentences that match a grammar, or None if the texts contain no complete
+    sentences.
+    """
     sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
     return sum(map(bool, map(grammar.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
 def repeats(texts: Sequence[str]) -> float:
-    """Returns the share of texts with a repeated sentence."""
+    """Returns the share of texts that contain the same sentence more than once."""
     spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
     return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
 
@@ -114,7 +119,7 @@ def _phrase(noun: int, random: np.random.Generator) -> str:
 
 
 def one_of(choices: Sequence[str], random: np.random.Generator) -> str:
-    """Returns one of several choices."""
+    """Returns one randomly chosen element of ``choices``."""
     return choices[int(random.integers(len(choices)))]
 
 

@@ -34,7 +34,7 @@ class World:
 
     Attributes:
         name: Name of the world.
-        nouns: Number of nouns per scene. If it exceeds four, neighboring scenes share nouns.
+        nouns: Number of nouns per scene. If the number exceeds four, neighboring scenes share nouns.
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
         telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits

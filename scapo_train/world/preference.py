@@ -1,8 +1,8 @@
-"""Baseline that trains on pairs, for comparison with the trials on rollouts.
+"""Baseline that trains on preference pairs, for comparison with the trials that train on rollouts.
 
 The pairs are built from samples of the start model by their ``cap_score``, as in ``scapo-eval pairs``. Each prompt has
-``rollout.group`` responses, and the prompts are those of a run on rollouts with the same number of steps. The pairs are
-written to the folder of the run.
+``rollout.group`` responses. The prompts are the same as in a run on rollouts with the same number of steps. The pairs
+are written to the folder of the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PAIRS = "pairs.jsonl"
 def make_pairs(config: Config) -> Path:
     """Writes the pairs of a run, unless the file exists.
 
-    Truncated responses are omitted, because training would add an end of sequence that they do not have.
+    Truncated responses are omitted, because training on pairs appends an end-of-sequence token, which these responses
+    lack.
     """
     path = Path(config.run.output) / PAIRS
     if path.exists():
@@ -68,7 +69,7 @@ def make_pairs(config: Config) -> Path:
 
 
 def train(config: Config) -> Path:
-    """Makes the pairs and trains on them, starting from the newest checkpoint."""
+    """Writes the pairs and trains the model on them. Training resumes from the newest checkpoint."""
     pairs = make_pairs(config)
     config = replace(config, data=replace(config.data, train=str(pairs)))
     return loop.train(PreferenceTrainer, config, resume=True)

@@ -1,8 +1,9 @@
-"""Results of the experiment: tables over seeds with intervals, and charts of the rates over the steps.
+"""Report of the experiment's results, with tables of means over seeds and their intervals, and charts of the rates over
+the training steps.
 
-The unit of analysis is the seed, since trials with the same seed share pictures and start model. Results with different
-kernels are therefore averaged within each seed. Intervals are 95 % intervals by Student's t, and differences are
-computed within seeds.
+The unit of analysis is the seed, because trials with the same seed share their pictures and their start model. Results
+with different CPU kernels are therefore averaged within each seed. Intervals are 95 % confidence intervals from
+Student's t distribution, and differences are computed within seeds.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _STUDENT = (
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """Line of the table for one scheme and its settings, over seeds and kernels.
+    """Line of the table for one scheme with its settings, over all seeds and kernels.
 
     Attributes:
-        name: Name of the trials. The models before alignment have the name ``start``.
-        title: Name in tables and charts.
-        trials: One trial per combination of seed and kernels. For start models, one trial per seed.
+        name: Name that all trials of the line share. The models before alignment have the name ``start``.
+        title: Name of the line in tables and charts.
+        trials: Trials of the line, one per combination of seed and kernels, or one per seed for start models.
         measured: Measured rates of each trial.
     """
 
@@ -63,13 +64,13 @@ class SchemeRow:
     measured: Sequence[Measured]
 
     def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
-        """Returns the mean over kernels for each seed, in percent (for words, as a number). Seeds without a value are
-        omitted.
+        """Returns the mean of one rate over kernels for each seed. The means are in percent, except numbers of words.
+        Seeds without a value are omitted.
 
         Args:
-            decoding: ``sampled`` or ``greedy``.
-            name: Field of Rates.
-            kernels: Kernels of the trials to include. None includes all trials.
+            decoding: Decoding method of the captions, ``sampled`` or ``greedy``.
+            name: Name of the rate, a field of Rates.
+            kernels: Kernels of the trials to include, or None to include all trials.
         """
         by_seed: dict[int, list[float]] = {}
         for trial, measured in zip(self.trials, self.measured, strict=True):
@@ -80,7 +81,9 @@ class SchemeRow:
 
 
 def outcomes(folder: Path) -> list[SchemeRow]:
-    """Returns the start models and all lines with finished trials, in the order of SCHEMES."""
+    """Returns the table line of the start models and the lines of all schemes with finished trials, in the order of
+    SCHEMES.
+    """
     seeds = sorted(int(path.parent.parent.name[5:]) for path in folder.glob("seed-*/model/captions_0.jsonl"))
     starts = [Trial("start", seed) for seed in seeds]
     lines: dict[str, list[Trial]] = {}
@@ -98,14 +101,16 @@ def outcomes(folder: Path) -> list[SchemeRow]:
 
 
 def trial_of(run: Path) -> Trial:
-    """Returns the trial of a run folder. This is the inverse of :meth:`Trial.run`."""
+    """Returns the trial to which a run folder belongs. The function is the inverse of :meth:`Trial.run`."""
     name, _, kernels = run.name.partition("@")
     scheme, *settings = re.split(r",(?=[a-z_]+\.)", unquote(name))
     return Trial(scheme, int(run.parent.parent.name[5:]), tuple(settings), kernels)
 
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
-    """Returns the mean and half the width of its 95 % interval by Student's t. The width is None for a single value."""
+    """Returns the mean of the values and half the width of its 95 % confidence interval from Student's t distribution.
+    For a single value, half the width is None.
+    """
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
         return float(sample.mean()), None
@@ -113,7 +118,9 @@ def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
 
 
 def student(freedom: int) -> float:
-    """Returns the 97.5 % quantile of Student's t. Above 30 degrees of freedom, the quantile for 30 is returned."""
+    """Returns the 97.5 % quantile of Student's t distribution. For more than 30 degrees of freedom, the quantile for 30
+    is returned.
+    """
     return _STUDENT[min(freedom, len(_STUDENT)) - 1]
 
 
@@ -126,14 +133,14 @@ def _cell(values: Iterable[float], sign: str = "") -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a Markdown table with ``texts`` text columns, followed by numeric columns."""
+    """Returns a Markdown table whose first ``texts`` columns contain text and whose other columns contain numbers."""
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
 def table(rows: Sequence[SchemeRow]) -> str:
-    """Returns a Markdown table of all lines, for sampled and greedy decoding, with means over seeds and 95 % intervals
-    in percent.
+    """Returns a Markdown table of all lines, for sampled and greedy decoding. The values are means over seeds with 95 %
+    confidence intervals, in percent.
     """
     lines = [
         [outcome.title, decoding, str(len(outcome.trials))]
@@ -145,9 +152,10 @@ def table(rows: Sequence[SchemeRow]) -> str:
 
 
 def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
-    """Returns a Markdown table of the differences between each line and the line ``to``, within seeds and kernels.
+    """Returns a Markdown table of the differences between each line and the line ``to``, computed within seeds and
+    kernels.
 
-    The text is empty if there is nothing to compare.
+    The result is an empty string if there is no line to compare.
     """
     base = next((outcome for outcome in rows if outcome.name == to), None)
     lines = []
@@ -165,7 +173,7 @@ def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
 
 
 def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
-    """Returns the difference of two lines for each seed, as the mean over the kernels that both lines share."""
+    """Returns the difference between two lines for each seed, averaged over the kernels that both lines share."""
     if other is None:
         return {}
     gaps: dict[int, list[float]] = {}
@@ -177,10 +185,12 @@ def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) ->
 
 
 def kernels_table(rows: Sequence[SchemeRow]) -> str:
-    """Returns a Markdown table of all lines that ran with all kernels, with the spread over kernels and over seeds.
+    """Returns a Markdown table of the spread over kernels and over seeds, for all lines whose trials ran with all
+    kernels.
 
-    Spreads are standard deviations: over kernels within a seed, pooled over seeds, and over seeds with the same
-    kernels, pooled over kernels. The text is empty if all trials used the same kernels.
+    The spread over kernels is the standard deviation within a seed, pooled over seeds. The spread over seeds is the
+    standard deviation with the same kernels, pooled over kernels. The result is an empty string if all trials used the
+    same kernels.
     """
     names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in rows for trial in line.trials)]
     if len(names) < 2:
@@ -201,7 +211,7 @@ def kernels_table(rows: Sequence[SchemeRow]) -> str:
 
 
 def _spread(grid: NDArray[np.float64]) -> str:
-    """Returns the pooled standard deviation within rows. NaN represents a missing value."""
+    """Returns the standard deviation within the rows of an array, pooled over rows. NaN represents a missing value."""
     squares, freedom = 0.0, 0
     for row in grid:
         known = row[~np.isnan(row)]
@@ -228,18 +238,18 @@ def write(world: World, folder: Path) -> str:
 
 
 def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
-    """Draws ``hal_rate``, ``cover_rate`` and ``cap_score`` over the steps, and the final rates of all schemes in one
-    plane.
+    """Draws ``hal_rate``, ``cover_rate`` and ``cap_score`` over the training steps, and the final ``hal_rate`` and
+    ``cover_rate`` of all schemes in one plane.
 
-    Thick lines are means over trials, and thin lines are single trials. ``hal_rate`` is omitted if ``cover_rate`` is
-    below 5 %, because it is then a ratio of few claims. In the plane, the dotted line shows ideal describers with
-    increasing readiness to guess (``ideal.py``).
+    Thick lines show means over trials, and thin lines show single trials. ``hal_rate`` is omitted if ``cover_rate`` is
+    below 5 %, because ``hal_rate`` is then computed from few claims. In the plane, the dotted line shows ideal
+    describers with increasing readiness to guess (``ideal.py``).
 
     Args:
         path: Image file to write.
         world: Rules of the pictures.
         folder: Folder of the training runs.
-        found: Lines of the results, first the model before alignment and then the schemes.
+        found: Lines of the results. The first line is that of the model before alignment, followed by the schemes.
     """
     schemes = found[1:]
     with Style(9.6).applied(), open(path, "wb") as stream:
@@ -270,7 +280,7 @@ def _style(outcome: SchemeRow) -> dict[str, Any]:
 
 
 def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
-    """Returns the steps and the percentages on the held-out pictures. Missing values are NaN."""
+    """Returns the steps of a run and the percentages of one rate on the held-out pictures. Missing values are NaN."""
     steps, values = list[float](), list[float | None]()
     for line in read_metrics(run):
         if "evaluation_cover_rate" in line:

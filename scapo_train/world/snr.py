@@ -1,18 +1,20 @@
-"""``python -m scapo_train.world snr``: signal and noise of each scheme's gradient at the start model.
+"""Command ``python -m scapo_train.world snr``, which measures the signal and noise of each scheme's gradient at the
+start model.
 
-Batches of prompts are drawn independently. All schemes credit the same responses, so that schemes differ only in their
-credit. The gradient is that of the trainer, without the KL term (whose gradient is 0 at the start). The gradient is the
-sum of three parts, one for each credited decision:
+Batches of prompts are drawn independently. All schemes assign credit to the same responses. The gradient is that of the
+trainer without the KL term, whose gradient is 0 at the start model. The gradient is the sum of three parts, one for
+each type of decision that receives credit:
 
-- ``end``: the decision to continue or end at every token, with log p(end), or log(1 - p(end)) if the response
-  continues.
+- ``end``: the decision at every token to end or continue, with the log-probability log p(end) if the response ends, and
+  log(1 - p(end)) if it continues.
 - ``object``: the tokens of object names, given that the response continues.
 - ``wording``: all other tokens, given that the response continues.
 
 Let g_b be the gradient of batch b of B. The squared length of the mean gradient is estimated by the mean of g_b . g_c
 over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by the mean of
-g_b . g_b minus this value. The ratio of the two estimates is the squared signal-to-noise ratio of one batch. Intervals
-are 95 % intervals: from the jackknife over batches for one seed, and by Student's t for several seeds.
+g_b . g_b minus the estimated squared length. The ratio of the two estimates is the squared signal-to-noise ratio of one
+batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and from Student's t
+distribution for several seeds.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ PROMPTS, BATCHES = 8, 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Value with half the width of its 95 % interval. A number that cannot be estimated is None."""
+    """Value with half the width of its 95 % confidence interval. A number that cannot be estimated is None."""
 
     value: float | None
     margin: float | None = None
@@ -71,12 +73,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Signal:
-    """Gradient of one scheme, or a part of this gradient, at the start model of one seed.
+    """Signal and noise of one scheme's gradient, or of a part of this gradient, at the start model of one seed.
 
     Attributes:
         snr: Squared signal-to-noise ratio of one batch.
-        signal: Share of this part in the squared mean of the whole gradient.
-        noise: Share of this part in the noise of the whole gradient.
+        signal: Share of the part in the squared length of the whole gradient's mean.
+        noise: Share of the part in the noise of the whole gradient.
     """
 
     snr: Estimate
@@ -89,10 +91,10 @@ class Signals:
     """Signal and noise of several schemes at the start model of one seed.
 
     Attributes:
-        seed: Seed of pictures, start model, prompts and samples.
+        seed: Seed of the pictures, the start model, the prompts and the samples.
         schemes: Names of the schemes in the order of the table.
-        signals: Scheme -> part (in PARTS, or ``all``) -> signal and noise.
-        cosines: Scheme -> scheme -> cosine of the two mean gradients.
+        signals: Nested mapping from the scheme and the part (one of PARTS, or ``all``) to its signal and noise.
+        cosines: Nested mapping from two schemes to the cosine of their mean gradients.
     """
 
     seed: int
@@ -102,35 +104,42 @@ class Signals:
 
 
 def mean_product(gram: Floats) -> float:
-    """Returns an unbiased estimate of the product of two means, from (B, B) products of the batches' vectors."""
+    """Returns an unbiased estimate of the scalar product of two mean vectors, from the (B, B) scalar products of the
+    batches' vectors.
+    """
     batches = len(gram)
     return float((gram.sum() - np.trace(gram)) / (batches * (batches - 1)))
 
 
 def noise_product(gram: Floats) -> float:
-    """Returns an unbiased estimate of the trace of a covariance, from (B, B) products of the batches' vectors."""
+    """Returns an unbiased estimate of the trace of a covariance, from the (B, B) scalar products of the batches'
+    vectors.
+    """
     return float(np.trace(gram) / len(gram)) - mean_product(gram)
 
 
 def squared_snr(gram: Floats) -> float:
-    """Returns the ratio of the mean's squared length to the trace of the covariance, or NaN without noise."""
+    """Returns the ratio of the mean's squared length to the trace of the covariance, or NaN if the estimated trace is
+    not positive.
+    """
     noise = noise_product(gram)
     return mean_product(gram) / noise if noise > 0 else float("nan")
 
 
 def cosine(one: Floats, other: Floats, both: Floats) -> float:
-    """Returns the cosine of two means, or NaN if the estimate of a squared length is not positive.
+    """Returns the cosine of the angle between two mean vectors, or NaN if the estimate of a squared length is not
+    positive.
 
     Args:
-        one, other: (B, B) products of each set of vectors with itself.
-        both: (B, B) products of the two sets of vectors.
+        one, other: (B, B) scalar products of the vectors within each of the two sets.
+        both: (B, B) scalar products of the vectors in the first set with those in the second set.
     """
     squares = mean_product(one), mean_product(other)
     return mean_product(both) / float(np.sqrt(squares[0] * squares[1])) if min(squares) > 0 else float("nan")
 
 
 def jackknife(statistic: Any, *grams: Floats) -> Estimate:
-    """Returns a statistic of the products, with its jackknife interval over batches."""
+    """Returns a statistic of matrices of scalar products, with its jackknife interval over batches."""
     value, batches = statistic(*grams), len(grams[0])
     kept = [np.delete(np.arange(batches), k) for k in range(batches)]
     without = np.array([statistic(*(gram[np.ix_(rows, rows)] for gram in grams)) for rows in kept])
@@ -141,10 +150,10 @@ def jackknife(statistic: Any, *grams: Floats) -> Estimate:
 
 
 def signals_of(vectors: NDArray[np.float32], schemes: Sequence[str], seed: int) -> Signals:
-    """Returns the signal and noise of all schemes and parts.
+    """Returns the signal and noise of all schemes and of all parts of their gradients.
 
     Args:
-        vectors: (batches, schemes, parts, parameters) gradients.
+        vectors: Gradients, as an array of shape (batches, schemes, parts, parameters).
         schemes: Names of the schemes.
         seed: Seed of the start model.
     """
@@ -180,7 +189,7 @@ class Gradients:
 
     Args:
         trainer: Trainer at the start model, with the common settings of the schemes.
-        configs: Scheme -> settings.
+        configs: Mapping from the name of each scheme to its settings.
         prompts: Number of prompts per batch.
     """
 
@@ -196,7 +205,7 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns the (schemes, parts, parameters) gradients of a batch, which depends only on the seed and its
+        """Returns the (schemes, parts, parameters) gradients of one batch. The batch depends only on the seed and its
         number.
         """
         trainer = self.trainer
@@ -240,8 +249,8 @@ class Gradients:
         return sums
 
     def _decisions(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the log-probabilities of the tokens, and of the decision to end or continue at each token, with
-        gradients.
+        """Returns the log-probabilities of the tokens, and those of the decision to end or continue at each token. Both
+        allow back-propagation.
         """
         policy, targets = self.trainer.policy, micro.batch.targets
         (end,) = policy.ends
@@ -251,7 +260,7 @@ class Gradients:
         return logprob, torch.where(targets == end, ending, going_on)
 
     def _names(self, responses: Sequence[Response]) -> list[NDArray[np.bool_]]:
-        """Returns a (T_i,) mask for each response, True for tokens of object names."""
+        """Returns a (T_i,) mask for each response, which is True for the tokens of object names."""
         decoded = [decode_with_offsets(self.trainer.tokenizer, response.ids) for response in responses]
         mentions = self.trainer.reward.matcher.find_batch([text for text, _ in decoded])
         names = list[NDArray[np.bool_]]()
@@ -293,19 +302,19 @@ def measure(
     batches: int,
     prompts: int,
 ) -> str:
-    """Measures all seeds, writes ``snr.json``, and returns the tables.
+    """Measures the signal and noise for all seeds, writes ``snr.json``, and returns the tables.
 
     Args:
         world: Rules of the pictures.
         output: Folder of the experiment. Existing start models are reused, and missing models are trained.
-        schemes: Names in SCHEMES, without schemes that train on pairs.
-        seeds: Seeds of pictures, start model, prompts and samples.
+        schemes: Names of schemes in SCHEMES, except schemes that train on pairs.
+        seeds: Seeds of the pictures, the start models, the prompts and the samples.
         lessons: Length of the start models' training.
         batches: Number of batches.
         prompts: Number of prompts per batch.
 
     Raises:
-        InputError: If the folder contains another world.
+        InputError: If the folder contains the files of another world.
     """
     of_seeds = []
     torch.set_num_threads(1)
@@ -349,7 +358,9 @@ def tables(found: Sequence[Signals]) -> str:
 
 
 def _cell(estimates: Sequence[Estimate]) -> str:
-    """Returns the estimate of a single seed with its own interval, or the mean over several seeds with its interval."""
+    """Returns the estimate for a single seed with its own interval, or the mean over several seeds with the interval of
+    the mean.
+    """
     known = [each for each in estimates if each.value is not None]
     if not known:
         return "n/a" if estimates else ""

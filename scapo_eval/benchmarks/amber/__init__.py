@@ -1,8 +1,9 @@
 """AMBER (Wang et al. 2023): descriptions and yes/no answers for 1,004 images, scored by the rules of its official
 script.
 
-``mode="parity"`` finds nouns with NLTK like the script, and reports the script's own digits in ``printed``.
-``mode="embedded"`` requires neither NLTK nor spaCy and differs by tenths of a point.
+``mode="parity"`` finds nouns with NLTK as the script does, and reports the values that the script prints in
+``printed``. ``mode="embedded"`` requires neither NLTK nor spaCy, and its values differ from those of the script by
+tenths of a percentage point.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ _QUESTION_COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswer:
-    """Score of one answer: a credit for a description, or a verdict for a question.
+    """Score of one answer: the credit for a description, or the verdict on the answer to a question.
 
     Attributes:
         response: Answer.
-        credit: Credit of a description.
-        nouns: Number of all nouns in a description, in parity mode only.
+        credit: Credit that a description receives.
+        nouns: Number of all nouns in a description, which is counted only in parity mode.
         said: Parsed answer to a question, or None if it is neither yes nor no.
     """
 
@@ -89,7 +90,9 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """Returns one line of evidence. Descriptions use the field names of the official script's lists."""
+        """Returns the line of evidence for one answer as a mapping. The evidence of a description has the field names
+        of the lists in the official script.
+        """
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
         if isinstance(item, Query):
@@ -117,12 +120,12 @@ class ScoredResponses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AmberCounts:
-    """Counts of a run. The counts of a file are the sum of the counts of its parts.
+    """Counts of all answers of one system. The counts of a file are the sum of the counts of its parts.
 
     Attributes:
         table: Counts per image.
-        answers: (item id, parsed answer to a question) of every answer.
-        duplicate, unknown, skipped, unfinished, notes: Same as in :class:`Responses`.
+        answers: (item id, parsed answer to a question) of every answer. duplicate, unknown, skipped, unfinished, notes:
+            Same as in :class:`Responses`.
     """
 
     table: CountTable
@@ -142,12 +145,12 @@ class Amber:
     Args:
         data: Data of the benchmark.
         mode: ``embedded``, or ``parity`` to find nouns with NLTK like the official script.
-        similarity: Words that count as equal.
-        answers: Name of the parsing rule for yes/no answers (ANSWERS). None selects the default of the mode.
-        tagger: Noun finder for parity mode. None selects NLTK with its defaults.
+        similarity: Relation that determines which words count as equal.
+        answers: Name of the parsing rule for yes/no answers (one of ANSWERS), or None for the default of the mode.
+        tagger: Noun finder for parity mode, or None for NLTK with its default settings.
 
     Raises:
-        MissingExtra: If parity mode is requested without NLTK.
+        MissingExtra: If parity mode is requested and NLTK is not installed.
         InputError: If the mode or the rule is unknown.
     """
 
@@ -184,10 +187,10 @@ class Amber:
         """Scores one system.
 
         Args:
-            responses: Answers from :func:`read_responses`. Parity mode requires ``official=True`` there.
+            responses: Answers from :func:`read_responses`, which must be read with ``official=True`` in parity mode.
             name: Name of the system.
             resampling: Settings for the intervals.
-            on_progress: Callback as in :meth:`NltkNouns.find_batch`.
+            on_progress: Callback with the argument that :meth:`NltkNouns.find_batch` defines.
         """
         verdicts = self.verdicts(responses.scored, on_progress)
         return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
@@ -224,9 +227,9 @@ class Amber:
         """Computes the metrics from the counts of all answers.
 
         Args:
-            found: Counts of the answers.
+            found: Counts of all answers.
             name: Name of the system.
-            bad_files: Errors of omitted files.
+            bad_files: Errors of files that could not be read and were omitted.
             resampling: Settings for the intervals.
         """
         questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
@@ -270,7 +273,7 @@ class Amber:
     def verdicts(
         self, responses: Sequence[AmberResponse], on_progress: Callable[[int], None] | None = None
     ) -> list[ScoredAnswer]:
-        """Returns the verdicts on all answers, in order."""
+        """Returns the verdict on every answer, in order."""
         texts = [response.text for response in responses if isinstance(response.item, Description)]
         nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
         safe, near, words = self.data.safe, self.similarity.near, self._words
@@ -310,7 +313,9 @@ class Amber:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
-        """Returns a mapping from each accuracy to item id -> answered correctly (the input of McNemar's test)."""
+        """Returns a mapping from the name of each accuracy to a mapping from item id to True if the item was answered
+        correctly. McNemar's test compares these mappings.
+        """
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:
             item = cast(Query, self._item(number))
@@ -321,7 +326,7 @@ class Amber:
 
 
 def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
-    """Returns one value per column of GENERATIVE."""
+    """Returns the counts of one description, one value per column of GENERATIVE."""
     wrong = sum(description_credit.flags)
     return (
         1,
@@ -336,7 +341,7 @@ def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
 
 
 def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
-    """Yields the columns to which one answer to a question contributes."""
+    """Yields the names of the columns in which the answer to one question is counted."""
     item = verdict.response.item
     if isinstance(item, Description):
         return
@@ -396,7 +401,7 @@ def _score(
 
 
 def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the benchmark's own files, which no output may overwrite."""
+    """Yields the benchmark's own data files, which no output may overwrite."""
     data = options["data"]
     folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
     yield from (*folder.glob("*"), *folder.glob("query/*"))
@@ -435,16 +440,18 @@ def amber(
 
     Args:
         responses: Records with ``id`` and ``response``.
-        data: Checkout of AMBER's repository, or its ``data`` folder.
-        mode: ``embedded``, or ``parity`` for NLTK's nouns and the official script's digits (extra ``nltk``).
-        similarity: Words that count as equal: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
-        parser: Rule for yes/no answers, ``first-word`` or ``exact``. None selects the default of the mode.
+        data: Folder of AMBER's repository, or its subfolder ``data``.
+        mode: ``embedded``, or ``parity`` to find nouns with NLTK and to report the values that the official script
+            prints (extra ``nltk``).
+        similarity: Words that count as equal: ``none``, ``spacy:MODEL``, a JSON file of word pairs, or a similarity
+            object.
+        parser: Rule for yes/no answers, ``first-word`` or ``exact``. The default depends on the mode.
         name, resamples, seed, bootstrap, skip_bad, drop_unfinished: Same as in :func:`scapo_eval.score`.
-        workers: Number of tagging processes in parity mode. None selects one per processor.
+        workers: Number of tagging processes in parity mode, or None for one per processor.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
-        MissingExtra: If parity mode is requested without NLTK.
+        MissingExtra: If parity mode is requested and NLTK is not installed.
 
     Example:
         >>> import scapo_eval

@@ -44,12 +44,14 @@ class Description:
     """Generative item: an image with its annotations.
 
     Attributes:
-        truth: Annotated words in the official order, including repetitions. Each word is a slot that can be covered.
-        imagined: Words that people expect to be hallucinated for this image. Each word is a slot.
-        supported: Word -> slot of ``truth`` that a mention of the word credits. The official script checks the words
-            associated with annotations before the annotations themselves, so many annotated words credit the slot of
-            another word.
-        expected: Word -> slot of ``imagined``, by the same rule.
+        truth: Annotated words in the official order, including repetitions. Each word is a slot that a caption can
+            cover.
+        imagined: Words of objects that models often hallucinate in this image, as chosen by people. Each word is a
+            slot.
+        supported: Word -> slot of ``truth`` that is covered if a description mentions the word. The official script
+            checks the words associated with annotations before the annotations themselves. Many annotated words
+            therefore cover the slot of another word.
+        expected: Word -> slot of ``imagined`` that is covered if a description mentions the word.
     """
 
     truth: tuple[str, ...]
@@ -73,13 +75,13 @@ AmberItem = Description | Query
 
 @dataclass(frozen=True, slots=True)
 class AmberData:
-    """Data of the benchmark.
+    """Annotations and questions of AMBER.
 
     Attributes:
         items: Items. The item with id k is at position k - 1.
         words: Closed vocabulary, sorted.
         safe: Words that never count as hallucinated.
-        images: Canonical image id of each item. The value is None if the query files are missing.
+        images: Canonical image id of each item, or None if the query files are missing.
         fingerprint: Hash of annotations, associations and safe words.
     """
 
@@ -99,8 +101,8 @@ class AmberData:
 
     @classmethod
     def load(cls, folder: str | Path) -> AmberData:
-        """Reads a checkout of the official repository, or its ``data`` folder. Every file may have the extension
-        ``.gz``.
+        """Reads AMBER's data from a copy of the official repository or of its folder ``data``. Every file may have the
+        extension ``.gz``.
 
         Raises:
             InputError: If a file is missing, damaged, or inconsistent with the other files.
@@ -172,7 +174,7 @@ def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) ->
 
 
 def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Returns a mapping from word to credited slot, in the lookup order of the official script."""
+    """Returns a mapping from a word to the slot that it covers, in the lookup order of the official script."""
     slots: dict[str, int] = {}
     for slot, word in enumerate(words):
         if word not in associations:
@@ -185,8 +187,8 @@ def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> d
 
 
 def _images(root: Path, n: int) -> tuple[str, ...] | None:
-    """Returns the image of every item from the folder ``query``, using the file of all queries or the available
-    parts.
+    """Returns the image of every item. The images are read from the folder ``query``, which contains either one file of
+    all queries or several files with parts of them.
     """
     folder = root / "query"
     whole = _find(folder, "query_all.json")

@@ -1,4 +1,4 @@
-"""AMBER's metrics as functions of summed counts, and the digits that the official script prints.
+"""AMBER's metrics as functions of summed counts, and the values that the official script prints.
 
 The positive class of precision and recall is "no", the correct answer to questions about absent content.
 """
@@ -54,7 +54,7 @@ def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Formula:
 
 
 def _f1(kinds: Sequence[str]) -> Formula:
-    """Returns the formula for the F1 of the answer "no". The value is 0 if no "no" is correct."""
+    """Returns the formula for the F1 score of the answer "no". The F1 score is 0 if no answer "no" is correct."""
     right_no, said_no, true_no = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
     return lambda sums: divide(2 * right_no(sums), said_no(sums) + true_no(sums))
 
@@ -110,13 +110,13 @@ START = 0.001
 
 
 def printed(counts: Mapping[str, int]) -> dict[str, float | None]:
-    """Returns the digits of the official script, in percent.
+    """Returns the values of the metrics as the official script prints them, in percent.
 
-    The script rounds to one decimal, adds START to its denominators, and computes F1 from rounded values. It prints no
-    AMBER score, so this value is the mean of its printed values.
+    The script rounds to one decimal, adds START to its denominators, and computes F1 from rounded values. The script
+    prints no AMBER score, so the score returned here is the mean of its printed values.
 
     Args:
-        counts: Sums of COLUMNS.
+        counts: Sum of each column in COLUMNS.
     """
 
     def share(numerator: int, denominator: int, starts: int = 1) -> float:

@@ -14,13 +14,13 @@ Near = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class DescriptionCredit:
-    """Verdict on one description, in the layout of the official script.
+    """Verdict on one description, with the lists that the official script computes.
 
     Attributes:
         mentions: Mentioned words of the vocabulary, in order, including repetitions.
-        flags: For each mention, 1 if it is hallucinated.
-        cover: For each slot of the ground truth, 1 if it is covered.
-        cog: For each word that people expect to be hallucinated, 1 if it is mentioned.
+        flags: For each mention, 1 if the mention is hallucinated.
+        cover: For each slot of the ground truth, 1 if the description covers the slot.
+        cog: For each word that people expect to be hallucinated, 1 if the description mentions the word.
     """
 
     mentions: Sequence[str]
@@ -32,17 +32,18 @@ class DescriptionCredit:
 
 
 def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> DescriptionCredit:
-    """Assigns each mention to the slots that it credits.
+    """Assigns each mention in a description to the slots that it covers.
 
-    A mention of a supported word covers its slot. Any other mention is hallucinated, unless a similar word is
-    supported. Such a mention is looked up twice among the words expected to be hallucinated: once exactly, and once by
-    similarity from the start of the list. One mention can therefore credit two slots.
+    A mention of a supported word covers the slot of this word. Any other mention is hallucinated, unless a similar word
+    is supported. A mention whose word is not itself supported is also looked up twice among the words that people
+    expect to be hallucinated: first exactly, then by similarity from the start of the list. One mention can therefore
+    count for two slots.
 
     Args:
         item: Annotated image.
         mentions: Mentioned words of the vocabulary.
-        safe: Words that are never hallucinated and credit nothing.
-        near: Similar words. An empty mapping disables similarity.
+        safe: Words that are never hallucinated and cover no slot.
+        near: Similar words. An empty mapping disables similar words.
     """
     flags: list[int] = []
     cover = [0] * len(item.truth)
@@ -69,5 +70,5 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
 
 
 def _first(slots: Mapping[str, int], words: frozenset[str]) -> int | None:
-    """Returns the first slot, in lookup order, that one of the words credits."""
+    """Returns the first slot, in lookup order, that one of the words covers."""
     return next((slot for word, slot in slots.items() if word in words), None)

@@ -1,14 +1,14 @@
 """Noun finder for AMBER's closed vocabulary that does not require NLTK (``--mode embedded``).
 
 The official script tags every word with NLTK, keeps the nouns, lemmatizes them with WordNet, and removes all nouns
-outside the 418 words of ``relation.json``. Only the remaining words affect the score, so this finder works in the
-reverse direction. It uses a table of the words' forms. For forms that the tagger often classifies as a verb or an
-adjective, it also uses the typical contexts (``to watch the``, ``a laptop computer``, ``the sheep appears``).
-``benchmarks/amber.py`` measures the difference to the script.
+outside the 418 words of ``relation.json``. Only the 418 words affect the score, so this finder looks for the words
+directly instead of tagging every word. The finder uses a table of the words' forms. For forms that the tagger often
+classifies as a verb or an adjective, the finder also checks typical contexts (``to watch the``, ``a laptop computer``,
+``the sheep appears``). ``benchmarks/amber.py`` measures how far the results differ from those of the script.
 
-Two properties of the official script are reproduced because published values depend on them. Case matters: ``Trees`` at
-the start of a sentence is not a tree. WordNet's shortest lemma is used: ``men`` remains ``men``, and ``vases`` becomes
-``vas``.
+Two properties of the official script are reproduced because published values depend on them. Case matters: the script
+does not find a tree in ``Trees`` at the start of a sentence. The script uses WordNet's shortest lemma: ``men`` remains
+``men``, and ``vases`` becomes ``vas``.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Neighbors beside which a form is not a noun."""
+    """Neighboring words beside which a form is not a noun."""
 
     before: frozenset[str]
     after: frozenset[str]
@@ -254,7 +254,7 @@ def noun_forms(words: Iterable[str]) -> dict[str, str]:
         words: Closed vocabulary.
 
     Returns:
-        Form as written in an answer -> word.
+        A mapping from each form, as written in an answer, to its word.
     """
     forms: dict[str, str] = {}
     for word in words:
@@ -275,7 +275,7 @@ def _regular_plural(word: str) -> str:
 
 
 class NounFinder:
-    """Finder of the vocabulary's nouns in answers, which can be reused for many answers.
+    """Finder of nouns of the vocabulary in answers. One finder can process many answers.
 
     Args:
         words: Closed vocabulary.

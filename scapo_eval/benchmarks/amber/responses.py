@@ -1,4 +1,4 @@
-"""Reader for a system's answers to AMBER, which validates them and joins them with the items by id."""
+"""Reader for a system's answers to AMBER. The reader validates the answers and joins them with AMBER's items by id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAST_ID = 15220
 
 
 def recognize(answers: Sequence[Answer]) -> str | None:
-    """Returns the kind of a file of answers if its ids and texts match AMBER, otherwise None."""
+    """Returns the kind of a file of answers if its ids and texts belong to AMBER, otherwise None."""
     numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
     if not numbers or len(numbers) < len(answers):
         return None
@@ -43,13 +43,13 @@ def recognize(answers: Sequence[Answer]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AmberResponse:
-    """One answer to AMBER.
+    """One answer to an item of AMBER.
 
     Attributes:
-        line: Line or array element in the file, starting at 1.
+        line: Number of the line or array element in the file, starting at 1.
         number: Id of the item.
-        item: Item that is answered.
-        text: Text of the answer. The value is empty for a null, which the official script scores as a wrong answer.
+        item: AMBER item that the answer belongs to.
+        text: Text of the answer, or an empty string for a null, which the official script scores as a wrong answer.
     """
 
     line: int
@@ -62,16 +62,17 @@ class AmberResponse:
 
 @dataclass(slots=True)
 class Responses:
-    """All answers in one file.
+    """All AMBER answers in one file.
 
     Attributes:
         scored: Scored answers, in the order of the file.
-        duplicate: Number of repeated answers to an item. They are omitted, or scored in the official reading.
+        duplicate: Number of repeated answers to an item. Repeated answers are omitted, except in the official reading,
+            which scores them.
         unknown: Number of answers with an unknown id. They are omitted. The official reading scores ids below 1 by
             Python's negative indexing.
         skipped: Number of omitted faulty records.
-        notes: Remarks for readers of the values.
-        unfinished: Number of descriptions whose unfinished last sentence was removed. The value is None if removal was
+        notes: Sentences that a reader of the scores should know.
+        unfinished: Number of descriptions from which an unfinished last sentence was removed, or None if removal was
             not requested.
         model: Name of the model, if the records contain it.
     """
@@ -104,16 +105,18 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
     """Reads ``{"id", "response"}`` records from a JSON array or JSON Lines, plain or compressed.
 
     Args:
-        path: File, ``-``, or records in memory.
+        path: Path of the file, ``-`` for standard input, or records in memory.
         data: Data of the benchmark.
-        official: True to accept everything that the official script accepts. Repeated items count repeatedly, ids 0,
-            -1... count from the end, true is 1, a null is a wrong answer to a question, and an empty list is a run.
+        official: True for the official reading, which accepts everything that the official script accepts. In the
+            official reading, repeated items count repeatedly, the ids 0, -1... count from the end, true is 1, a null is
+            a wrong answer to a question, and an empty list is a valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:
-        InputErrors: If records are faulty and ``skip_bad`` is False. Faults are a missing or unknown id, a missing
-            text, different answers to one item, an image that does not match the item, and several models.
-        InputError: If the file has other content, or contains no answers that can be scored.
+        InputErrors: If records are faulty and ``skip_bad`` is False. The following are faults: a missing or unknown id,
+            a missing text, different answers to one item, an image that does not match the item, and answers from
+            several models.
+        InputError: If the file is no file of AMBER answers, or contains no answers that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
@@ -150,7 +153,7 @@ def _is_empty_list(path: Readable) -> bool:
 
 
 class _Reader:
-    """Reader for single records, which remembers the answered items."""
+    """Reader for single records, which remembers the items that have already been answered."""
 
     def __init__(self, name: str, data: AmberData, official: bool, responses: Responses) -> None:
         self.strangers: list[tuple[int, str]] = []
@@ -158,7 +161,7 @@ class _Reader:
         self._first: dict[int, AmberResponse] = {}
 
     def take(self, line: int, record: Mapping[str, Any]) -> None:
-        """Adds the answer in a record.
+        """Adds the answer in a record to the answers read so far.
 
         Raises:
             ValueError: If the record cannot be used. The message states the reason.
@@ -233,7 +236,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def _hint(path: Readable) -> str:
-    """Returns a hint at the probable kind of the file, or an empty text."""
+    """Returns a phrase that states what the file probably is, or an empty text."""
     from ..provenance import file_looks_like
 
     looks = file_looks_like(path)
@@ -241,7 +244,7 @@ def _hint(path: Readable) -> str:
 
 
 def _refuse_other_benchmarks(name: str, scored: Sequence[AmberResponse]) -> None:
-    """Raises an error if the ids match AMBER but the texts cannot be answers to its items."""
+    """Raises an error if the ids belong to AMBER but the texts cannot be answers to AMBER's items."""
     described = [r.text for r in scored if isinstance(r.item, Description)]
     if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
         reason = (
@@ -267,8 +270,8 @@ _SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 
 def first_letters(response: str) -> YesNo | None:
-    """Returns the first run of ASCII letters if it is yes or no in any case. ``1. **Yes**, there is`` is parsed as
-    yes.
+    """Returns the first run of ASCII letters in an answer if this run is "yes" or "no" in any case. ``1. **Yes**, there
+    is`` is parsed as yes.
     """
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None
@@ -279,7 +282,9 @@ ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
 
 
 def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
-    """Yields one sentence per partially answered task. ``answered`` contains distinct ids."""
+    """Yields one sentence for each task that was only partly answered. ``answered`` contains the distinct ids of the
+    answered items.
+    """
     described = [isinstance(data.items[number - 1], Description) for number in answered]
     for task, n in {"generative": sum(described), "discriminative": described.count(False)}.items():
         size = data.sizes[task]
@@ -288,6 +293,6 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
 
 
 def _others() -> str:
-    """Returns the verbs of the other benchmarks for yes/no answers."""
+    """Returns the commands of the other benchmarks for yes/no answers."""
     *most, last = (benchmark.verb for benchmark in benchmarks() if benchmark.augmented and benchmark.name != "amber")
     return f"{', '.join(most)} or {last}"

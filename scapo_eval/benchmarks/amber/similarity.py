@@ -1,7 +1,8 @@
-"""Similarity of words in AMBER's closed vocabulary: no similarity, pairs from a file, or spaCy's vectors.
+"""Similarity of words in AMBER's closed vocabulary. The similarity can be disabled, read from a file of pairs, or
+computed from spaCy's vectors.
 
-The official script calls spaCy for every comparison, which takes 95 % of its 65 to 170 seconds. Only 418 words can be
-compared, so their matrix is computed once and cached.
+The official script calls spaCy for every comparison. The calls of spaCy take 95 % of the script's run time of 65 to 170
+seconds. Only 418 words can be compared, so the matrix of their similarities is computed once and cached.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Similarity:
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:
-        """Returns the relation for a value of ``--similarity``.
+        """Returns the similarity relation that a value of ``--similarity`` names.
 
         Args:
             source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs (``{"pairs": [[word, word,
-                similarity], ...]}``, or only the list).
+                similarity], ...]}``, or only the inner list).
             words: Closed vocabulary.
 
         Raises:
@@ -98,7 +99,9 @@ def _read_pairs(path: str) -> list[tuple[str, str]]:
 
 
 def _spacy_matrix(model: str, words: Sequence[str]) -> NDArray[np.float64]:
-    """Returns the (words, words) similarities from a spaCy model, using the cache if possible."""
+    """Returns the (words, words) matrix of similarities from a spaCy model. The matrix is read from the cache if
+    possible.
+    """
     cached = _cache_folder() / f"amber-{_fingerprint(model, words)}.npy"
     if cached.is_file():
         matrix: NDArray[np.float64] = np.load(cached, allow_pickle=False)
@@ -118,7 +121,7 @@ def _cache_folder() -> Path:
 
 
 def _fingerprint(model: str, words: Sequence[str]) -> str:
-    """Returns a hash that changes with the vocabulary, the spaCy version, and any file of the model."""
+    """Returns a hash that changes with the vocabulary, the spaCy version, and every file of the model."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 

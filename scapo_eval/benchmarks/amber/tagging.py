@@ -1,4 +1,4 @@
-"""Noun finder of the official AMBER script, with NLTK's tokens and tags and WordNet's lemmas.
+"""Noun finder of the official AMBER script. The finder uses NLTK's tokens and tags, and WordNet's lemmas.
 
 Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once, large runs use
 several processes, and a file can cache the nouns between runs.
@@ -25,22 +25,22 @@ _CACHE_FORMAT = "scapo-amber-nouns/1"
 
 
 class Tagger(Protocol):
-    """Finder of all nouns in answers. The signature contains its ``version``."""
+    """Interface of objects that find all nouns in answers. The signature of a run contains the tagger's ``version``."""
 
     version: str
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in order, including repetitions."""
+        """Returns the noun lemmas of every text, in the order of the text and including repetitions."""
         ...
 
 
 class NltkNouns:
-    """Noun finder with NLTK, which tags each distinct text once.
+    """Noun finder that uses NLTK and tags each distinct text once.
 
     Args:
-        workers: Number of tagging processes. None selects one per processor.
-        cache_file: JSON Lines file that caches nouns between runs. It is created if missing, and discarded if the
-            version of NLTK has changed.
+        workers: Number of tagging processes, or None for one per processor.
+        cache_file: JSON Lines file that caches nouns between runs. The file is created if it is missing, and discarded
+            if the version of NLTK has changed.
 
     Raises:
         MissingExtra: If NLTK is not installed.
@@ -58,7 +58,7 @@ class NltkNouns:
         self._known: dict[str, list[str]] = self._read_cache() if self._cache_file else {}
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in order, including repetitions.
+        """Returns the noun lemmas of every text, in the order of the text and including repetitions.
 
         Args:
             texts: Answers to tag.

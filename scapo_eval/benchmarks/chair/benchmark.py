@@ -1,4 +1,4 @@
-"""Record of the CHAIR benchmark, with its options, its function and its names."""
+"""Record of the CHAIR benchmark, with its options and its Python function."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def scored_by_profile(
     per_caption: str | None,
     scoring: ScoringOptions | None,
 ) -> list[Run]:
-    """Scores caption files with a profile. ``score`` receives the path, the profile, the oracle and the options."""
+    """Scores caption files by the objects that a profile finds. ``score`` is called with the path, the profile, the
+    oracle and the options.
+    """
     scoring = scoring or ScoringOptions()
     if truth is None:
         raise OptionError("--truth FILE is missing (in Python truth=), or a protocol that carries one (--protocol)")
@@ -132,31 +134,31 @@ def chair(
     any_ids: bool = False,
     strict: bool = False,
 ) -> Run:
-    """Computes CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
+    """Computes CHAIR_s, CHAIR_i, recall, precision, F1 and mean length of captions.
 
     Args:
         captions: Records with ``image_id`` and ``caption``.
-        truth: Ground truth of the images. The scripts' digits require CHAIR's ground truth. None selects the ground
-            truth of the protocol.
-        protocol: Images, prompt and limits that the captions must match (``chair-opera``).
+        truth: Ground truth of the images, or None for the ground truth of the protocol. To reproduce the values that
+            the scripts print, use CHAIR's ground truth.
+        protocol: Name of the protocol whose images, prompt and limits the captions must match (``chair-opera``).
         profile: Method of reading captions: ``native`` (the project's matcher), ``reference`` (the standalone CHAIR
-            script) or ``opera`` (OPERA's script, extra ``nltk``). None selects the profile of the protocol, or
-            ``native``.
-        native: True to add the project's own reading to that of a script (``chair_s_native``). None selects True if
-            there is a protocol.
-        synonyms: Words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``. None selects CHAIR's
-            own words.
-        vocabulary: Labels and aliases for ``native``. None selects coco80.
-        claims: Mentions that count with ``native``.
+            script) or ``opera`` (OPERA's script, extra ``nltk``). The default profile is that of the protocol, or
+            ``native`` if there is no protocol.
+        native: True to report, in addition to a script's metrics, those of the project's own matcher
+            (``chair_s_native``). The default is True if there is a protocol.
+        synonyms: File of the words for ``reference`` and ``opera`` in the format of CHAIR's ``synonyms.txt``, or None
+            for CHAIR's own words.
+        vocabulary: Labels and their aliases for the profile ``native``. None selects coco80.
+        claims: Name of the reading that selects the mentions that count with the profile ``native``.
         name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
         skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
-        workers: Number of parsing and matching processes, or of tagging processes with ``opera``. None selects one
-            process, or one per processor with ``opera``.
+        workers: Number of parsing and matching processes, or of tagging processes with ``opera``. The default is one
+            process, or one process per processor with ``opera``.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or an option belongs to another profile. The error lists the
-            faults by file and line, or by row.
-        MissingExtra: If ``opera`` is requested without NLTK.
+        InputErrors, InputError: If the input is invalid, or an option does not apply to the profile. The error lists
+            the faults by file and line, or by row.
+        MissingExtra: If ``opera`` is requested and NLTK is not installed.
 
     Example:
         >>> import scapo_eval

@@ -1,4 +1,4 @@
-"""Creation of a profile from its name and its settings."""
+"""Functions that create a profile from its name and settings."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def profile(
 
     Args:
         name: Name of the profile, one of PROFILES.
-        vocabulary: Vocabulary of ``native``. None selects coco80.
-        synonyms: Words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``. None selects CHAIR's
-            own words.
-        claims: Mentions that count with ``native``.
-        workers: Number of tagging processes for ``opera``. None selects one per processor.
+        vocabulary: Vocabulary of the profile ``native``. None selects coco80.
+        synonyms: File of the words for ``reference`` and ``opera`` in the format of CHAIR's ``synonyms.txt``, or None
+            for CHAIR's own words.
+        claims: Name of the reading that selects the mentions that count with the profile ``native``.
+        workers: Number of tagging processes for ``opera``, or None for one per processor.
 
     Raises:
-        InputError: If the profile is unknown, or a setting belongs to another profile.
-        MissingExtra: If ``opera`` is requested without NLTK.
+        InputError: If the profile is unknown, or a setting does not apply to the profile.
+        MissingExtra: If ``opera`` is requested and NLTK is not installed.
     """
     check_choice("profile", name, PROFILES)
     if name == "native":

@@ -1,7 +1,8 @@
-"""OPERA's version of CHAIR, which published tables use. It relies on part-of-speech tags and WordNet lemmas from NLTK.
+"""OPERA's variant of CHAIR, which published tables use. The variant relies on part-of-speech tags and WordNet lemmas
+from NLTK.
 
-Tagging dominates the run time, so distinct captions are distributed over processes. Lemmas are looked up once per word
-and part of speech.
+Tagging dominates the run time, so distinct captions are distributed over processes. The lemma of each word is looked up
+once per part of speech.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Opera:
     """Profile that reproduces OPERA's CHAIR script.
 
     Args:
-        synonyms: Words of each object.
-        workers: Number of tagging processes. None selects one per processor.
+        synonyms: Table of the words of each object.
+        workers: Number of tagging processes, or None for one per processor.
 
     Raises:
         MissingExtra: If NLTK is not installed.

@@ -1,9 +1,9 @@
-"""Profiles of the ``chair`` benchmark, three methods that convert a caption to an ordered list of objects.
+"""Profiles of the ``chair`` benchmark: three methods of converting a caption to an ordered list of objects.
 
-``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with its own tokenizer and
-singularizer, without NLTK. ``opera`` reproduces OPERA's script, which the published tables of vision-language models
-use, with NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone changes CHAIR_s by up to 3.4 points,
-so the profile is part of every signature.
+``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with the project's own
+tokenizer and singularizer, and does not require NLTK. ``opera`` reproduces OPERA's script, which published tables of
+vision-language models use. It requires NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone
+changes CHAIR_s by up to 3.4 points, so the profile is part of every signature.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PROFILES = ("native", "reference", "opera")
 
 @dataclass(frozen=True, slots=True)
 class ObjectColumns(MentionColumns):
-    """Objects of many captions as columns.
+    """Objects that a profile found in many captions, stored as columns.
 
     Attributes:
-        lengths: (captions,) int64 number of words. ``native`` counts white-space words. The script profiles count their
-            own tokens, including punctuation, with merged pairs counted once.
+        lengths: (captions,) int64 number of words. The profile ``native`` counts words separated by white space. The
+            script profiles count their own tokens, including punctuation, and count merged pairs once.
     """
 
     lengths: NDArray[np.int64]
@@ -45,8 +45,8 @@ class ObjectColumns(MentionColumns):
 
     @classmethod
     def of_words(cls, captions: Sequence[tuple[list[int], int]]) -> ObjectColumns:
-        """Builds the columns from ``(label ids, number of words)`` per caption, without spans, which the scripts do not
-        record.
+        """Builds the columns from ``(label ids, number of words)`` per caption. The columns contain no spans, because
+        the scripts do not record them.
         """
         indptr = np.cumsum([0, *(len(labels) for labels, _ in captions)], dtype=np.int64)
         labels = np.fromiter(chain.from_iterable(labels for labels, _ in captions), dtype=np.int32)
@@ -56,12 +56,12 @@ class ObjectColumns(MentionColumns):
 
 
 class Profile(Protocol):
-    """Method of reading captions.
+    """Method of converting a caption to an ordered list of objects.
 
     Attributes:
         name: Name of the profile, one of PROFILES.
         vocabulary: Objects that the profile can find.
-        fields: Settings that determine the reading, for the signature.
+        fields: Settings that determine the reading of captions, for the signature.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Profile(Protocol):
     fields: Mapping[str, Any]
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
-        """Returns the objects of each caption in text order, with multiplicity."""
+        """Returns the objects of each caption in text order, including repetitions."""
 
 
 class Native:
@@ -77,7 +77,7 @@ class Native:
 
     Args:
         vocabulary: Vocabulary to match.
-        claims: Mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"
@@ -95,7 +95,7 @@ class Native:
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Returns ``len(text.split())`` of each text, processing many texts at a time."""
+    """Returns ``len(text.split())`` of each text, processing many texts in one step."""
     passes = [_word_counts(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
     return np.concatenate(passes) if passes else np.zeros(0, dtype=np.int64)
 
@@ -117,10 +117,11 @@ def _word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
 class Reference:
     """Profile that reproduces the standalone CHAIR script.
 
-    Each white-space chunk is always tokenized alike, so its words are computed once and then looked up.
+    The tokens of a chunk between white space never depend on other chunks, so they are computed once and then looked
+    up.
 
     Args:
-        synonyms: Words of each object.
+        synonyms: Table of the words of each object.
     """
 
     name = "reference"
@@ -158,10 +159,10 @@ _NO_PLAIN_SPACE = re.compile(r"[^\S ]")
 
 
 class _Chunks(dict[str, str]):
-    """Mapping from a chunk to its words, one character each, computed at the first access.
+    """Mapping from a chunk to its words, each encoded as one character, computed at the first access.
 
     Args:
-        reader: Word reader that assigns the characters.
+        reader: Object that assigns a character to each word.
         follows: Position of the chunk, as keyword arguments of :func:`split_chunk`.
     """
 

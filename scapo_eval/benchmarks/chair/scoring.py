@@ -1,4 +1,4 @@
-"""CHAIR of a caption file, with counts per caption and metrics of their sums."""
+"""CHAIR of a caption file, computed from counts per caption and their sums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _precision(sums: Sums) -> Floats:
 
 
 def _natively(formula: Formula) -> Formula:
-    """Returns the formula applied to the native counts."""
+    """Returns the same formula for the counts of the native profile."""
     return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 
@@ -103,8 +103,8 @@ class ChairScorer(Scorer):
     """Scorer that counts the objects found by a profile.
 
     Attributes:
-        profile: Profile that reads captions. Its objects are the labels of the first ground truth.
-        native: Additional native reading, whose labels are those of the second ground truth. None omits it.
+        profile: Profile that reads captions, and whose objects are the labels of the first ground truth.
+        native: Native profile for additional metrics, whose labels are those of the second ground truth. None omits it.
     """
 
     profile: Profile = field(kw_only=True)
@@ -116,8 +116,8 @@ class ChairScorer(Scorer):
     def of(
         cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions, native: Native | None = None
     ) -> ChairScorer:
-        """Creates a scorer that compares the objects of a profile, and optionally of the native reading, with an
-        oracle.
+        """Creates a scorer that compares the objects of a profile with an oracle, and optionally also the objects of
+        the native profile.
         """
         readings = [profile] if native is None else [profile, native]
         truths = [Truth.of(oracle, reading.vocabulary, any_fingerprint=options.any_fingerprint) for reading in readings]
@@ -125,7 +125,7 @@ class ChairScorer(Scorer):
 
     @property
     def metric_set(self) -> MetricSet:
-        """Metrics of the scorer."""
+        """Metrics that the scorer computes."""
         return METRICS if self.native is None else METRICS_BESIDE
 
     @property
@@ -147,8 +147,8 @@ class ChairScorer(Scorer):
         return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence per caption: all objects in text order with multiplicity, hallucinated objects, and
-        missed objects.
+        """Yields the evidence of each caption: all objects in text order including repetitions, hallucinated objects,
+        and missed objects.
         """
         truth, objects = self.truths[0], block.evidence
         labels = truth.vocabulary.labels
@@ -185,8 +185,8 @@ def score_chair(
         profile: Profile that reads captions.
         oracle: Ground truth.
         options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        native: Native reading to add to that of the profile, for ``chair_s_native`` and so on.
-        name: Name of the system. The default is the display name of the file.
+        native: Native profile whose metrics (``chair_s_native`` and so on) are added to those of ``profile``.
+        name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
@@ -215,7 +215,9 @@ def score_chair(
 def chair_of(
     tally: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> Run:
-    """Computes the metrics from sums. The arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
+    """Computes the metrics from the sums over all captions. The arguments are those of
+    :func:`~scapo_eval.benchmarks.capscore.scores_of`.
+    """
     profile, truth = scorer.profile, scorer.truths[0]
     signature = Signature.of(
         "chair",
@@ -245,7 +247,7 @@ def chair_of(
 
 
 def printed_digits(table: CountTable, profile: str) -> dict[str, float]:
-    """Returns the digits that the official script of a profile prints: percent with one decimal, and the rounded
+    """Returns the values that the official script of a profile prints: percentages with one decimal, and the rounded
     length.
     """
     printed = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}

@@ -1,9 +1,10 @@
-"""Singular forms of the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including its errors.
+"""Singular forms as in the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including its
+errors.
 
-The rules are the project's own description of that function's behavior. Words that follow the regular rules are not
-listed, so each list is the smallest one that reproduces the result for every lower-case word. The published values
-depend on the errors: ``bus`` -> ``bu`` (so a caption with "a bus" mentions no bus), ``glass`` -> ``glas``, ``ties`` ->
-``ty``, ``canoes`` -> ``cano``, ``hour`` -> ``hmy``.
+The rules are the project's own description of the behavior of ``singularize``. Words that follow the regular rules are
+not listed, so each list of exceptions is as short as possible and still gives the same result for every lower-case
+word. Published values depend on the errors: ``bus`` -> ``bu`` (a caption with "a bus" therefore mentions no bus),
+``glass`` -> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``, ``hour`` -> ``hmy``.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ _ENDINGS = [(re.compile(f"(?:{ending})$"), cut, add) for ending, cut, add in END
 
 
 def singularize(word: str) -> str:
-    """Returns the singular of a lower-case word, correct or not, as returned by pattern.en 3.6.
+    """Returns the singular of a lower-case word as pattern.en 3.6 returns it, including wrong results.
 
     Args:
-        word: Token of a lower-cased caption. Words that are not plurals are usually returned unchanged.
+        word: Token of a caption in lower case. Words that are not plurals are usually returned unchanged.
     """
     noun, hyphen, rest = word.partition("-")
     if hyphen and rest.partition("-")[0] in PREPOSITIONS:

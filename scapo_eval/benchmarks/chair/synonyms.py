@@ -1,8 +1,8 @@
 """CHAIR's word lists: the words of each object, and the pairs of words that the scripts treat as one word.
 
 A caption is represented as a string with one character per word (see :class:`WordReader`). Merging pairs from the left
-is then one regular-expression substitution, the number of words is a length, and removing a word is ``str.replace``.
-All of these operations run at C speed.
+is then one regular-expression substitution, counting words is one call of ``len``, and removing a word is one call of
+``str.replace``. Python runs all of these operations in C.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Synonyms:
 
     Attributes:
         source: Display name of the file.
-        words: Word, exactly as in the file -> node word.
+        words: Word, exactly as in the file -> word that names its object (the first word of the line).
     """
 
     source: str
@@ -63,10 +63,11 @@ class Synonyms:
 
     @classmethod
     def load(cls, path: str | Path) -> Synonyms:
-        """Reads the official format: one object per line, words separated by comma and space, the node word first.
+        """Reads the official format: one object per line, with words separated by a comma and a space. The first word
+        of a line names the object.
 
-        Words are used exactly as written. A word with two spaces before it (``,  cheesecake``) or with a capital letter
-        (``iPhone``) therefore never matches a caption. If a word occurs on two lines, the last line applies.
+        Words are used exactly as written. A word with two spaces before it (``, cheesecake``) or with a capital letter
+        (``iPhone``) therefore never matches a caption. If a word occurs on two lines, the later line applies.
 
         Raises:
             InputError: If the file cannot be read, is empty, or has another format.
@@ -91,8 +92,8 @@ class Synonyms:
 
     @classmethod
     def shipped(cls) -> Synonyms:
-        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table shipped with the
-        project.
+        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table that is part of the
+        package.
         """
         table = resources.files(__package__) / "words.json"
         words = msgspec.json.decode(table.read_bytes(), type=_Words).words
@@ -100,22 +101,23 @@ class Synonyms:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Vocabulary whose labels are the node words, in the order of the file."""
+        """Vocabulary whose labels are the first words of the lines, in the order of the file."""
         return Vocabulary(name="synonyms", labels=tuple(dict.fromkeys(self.words.values())), aliases=dict(self.words))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the table, independent of the order of its lines."""
+        """Hash of the table of words, which does not depend on the order of the lines."""
         return digest(sorted(f"{word}\t{node}" for word, node in self.words.items()))
 
 
 class WordReader:
-    """Converter from the singular words of a caption to its objects, by the rules of the scripts.
+    """Converter from the singular words of a caption to its objects, following the rules of the scripts.
 
-    Every relevant word is represented by its own character. All other words share the character ``OTHER``.
+    Every word that can be part of an object's name is represented by its own character. All other words share the
+    character ``OTHER``.
 
     Args:
-        synonyms: Words of each object.
+        synonyms: Table of the words of each object.
     """
 
     OTHER = "."
@@ -146,7 +148,7 @@ class WordReader:
             encoded: Caption as returned by :meth:`encode`.
 
         Returns:
-            Label ids in text order, with multiplicity, and the number of words after merging pairs.
+            The label ids in text order, including repetitions, and the number of words after merging pairs.
         """
         merged = self._pair.sub(self._merge, encoded)
         words = merged.replace(self.OTHER, "")

@@ -1,10 +1,12 @@
-"""Tokenizer of the CHAIR scripts: NLTK 3.8.1's ``word_tokenize`` of lower-cased text, implemented without NLTK.
+"""Tokenizer of the CHAIR scripts. The tokenizer returns the same tokens as ``word_tokenize`` of NLTK 3.8.1 for
+lower-cased text, but does not require NLTK.
 
-The rules are the project's own description of that behavior. ``sentence_tokens`` processes a single sentence.
-``split_chunk`` also detects the ends of sentences. NLTK uses a trained splitter for this purpose. Here, every ``.`` at
-the end of a white-space chunk ends a sentence, except after a number or a single letter. Abbreviations (``mr.``) are
-therefore also split, which changes no object list of 7,161 real captions. In return, the tokens of a chunk depend only
-on the chunk and the text after it, so they can be looked up in a table.
+The rules are the project's own description of NLTK's behavior. ``sentence_tokens`` processes a single sentence.
+``split_chunk`` also finds where sentences end. For the ends of sentences, NLTK uses a trained splitter. In this
+tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
+Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK changes no object list of 7,161 real
+captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be looked up in a
+table.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _TWO_WORDS = re.compile(
 
 
 def tokens(caption: str) -> list[str]:
-    """Returns the tokens of a lower-cased caption, with double quotes unchanged."""
+    """Returns the tokens of a lower-cased caption without converting double quotes to NLTK's notation."""
     return [
         token
         for chunk, gap, rest in _chunks(caption)
@@ -57,13 +59,13 @@ def sentence_tokens(sentence: str) -> list[str]:
 
 
 def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[str]:
-    """Returns the tokens of one chunk.
+    """Returns the tokens of one chunk, which is a text without white space.
 
     Args:
         chunk: Text without white space.
-        spaced: True if a space or the end of the caption follows. Otherwise (at a line end), a final clitic is not
-            separated: ``dog's``.
-        last: True if the end of the caption follows.
+        spaced: True if a space or the end of the caption follows. If False (at a line end), a final clitic is not split
+            off (``dog's`` remains one token).
+        last: True if the caption ends after the chunk.
     """
     end = max((match.end() for match in _SENTENCE_END.finditer(chunk)), default=0)  # only the last one matters
     if not last and chunk[-1] in ".?!" and not _ends_numbered(chunk):
@@ -76,8 +78,8 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
 
 
 def _ends_numbered(chunk: str) -> bool:
-    """Returns True if a chunk ends in a number or a single letter with a full stop (``1.``, ``(b.``) that ends no
-    sentence.
+    """Returns True if a chunk ends in a number or a single letter with a full stop that ends no sentence (``1.``,
+    ``(b.``).
     """
     body = chunk[:-1]
     if chunk[-1:] != "." or not body:
@@ -102,7 +104,9 @@ def _cut(text: str, stop: re.Match[str] | None) -> list[str]:
 
 
 def _split_pieces(parts: Iterable[str], *, spaced: bool) -> list[str]:
-    """Splits off punctuation, clitics and contractions. The clitic of the last piece is kept unless a space follows."""
+    """Splits off punctuation, clitics and contractions. The clitic of the last piece is not split off unless a space
+    follows.
+    """
     pieces = [
         piece for part in parts for word in _QUOTED_LETTER.sub("' ", part).split() for piece in _PIECE.findall(word)
     ]

@@ -31,20 +31,21 @@ class _Captions(msgspec.Struct, gc=False):
 def joined_truth(
     instances: Sequence[str | Path], captions: Sequence[str | Path], profile: Profile, *, warn: Warn = warn_user
 ) -> TruthColumns:
-    """Joins COCO's instances and captions like CHAIR.
+    """Joins COCO's instances and captions as CHAIR does.
 
     Args:
-        instances: ``instances_*.json`` files (CHAIR uses train and val).
-        captions: ``captions_*.json`` files of the same images.
-        profile: Profile that reads the captions. Its objects are the labels.
-        warn: Callback for a warning about images that occur in only one kind of file. They are omitted.
+        instances: ``instances_*.json`` files (CHAIR uses those of the train and val splits).
+        captions: ``captions_*.json`` files for the same images.
+        profile: Profile that reads the captions, and whose objects are the labels.
+        warn: Callback for a warning about images that occur in only one of the two kinds of file. They are omitted.
 
     Returns:
-        The union of both kinds of objects per image. Other objects of the profile are absent.
+        The ground truth, in which an image contains every object that is annotated or that one of its captions
+        mentions. All other objects of the profile are absent.
 
     Raises:
-        InputError: If a file is not a COCO file, a category is unknown to the profile, or no image occurs in both kinds
-            of files.
+        InputError: If a file is not a COCO file, the profile does not know a category, or no image occurs in both kinds
+            of file.
     """
     vocabulary = profile.vocabulary
     objects: dict[str, set[int]] = {}
