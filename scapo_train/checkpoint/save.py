@@ -86,8 +86,8 @@ class Checkpoints:
             wait: False to write in the background. The next call first waits for the end of the writing.
 
         Returns:
-            True if the checkpoint was written, and always in the background. If the disk is full or not writable, the result is False, a warning is
-            logged, and earlier checkpoints remain unchanged.
+            True if the checkpoint was written, and always in the background. If the disk is full or not writable, the
+            result is False, a warning is logged, and earlier checkpoints remain unchanged.
         """
         self.wait()
         tensors, content = _tensors(model, optimizer), dump_json({"step": step, **state})
@@ -99,9 +99,9 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits until the last checkpoint is written."""
-        if self._pending is not None:
-            self._pending.result()
-            self._pending = None
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def close(self) -> None:
         """Waits until the last checkpoint is written, and ends the thread."""
