@@ -137,7 +137,7 @@ class AliasMatcher:
         if len(texts) == 1:  # for one text the plain walk is faster
             return _columns_of_one(*self._read(texts[0], left_out))
         batch = self._batch.find(texts)
-        return batch.mentions, find_uses(texts, *batch, left_out, self._words)
+        return batch.mentions, find_uses(texts, batch, left_out, self._words)
 
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
@@ -148,8 +148,8 @@ class AliasMatcher:
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
         matches = batch.find(texts)
-        left_out = find_uses(texts, *matches, LEFT_OUT[self.claims], self._words)
-        return matches.mentions, left_out, find_uses(texts, *matches, uses, words)
+        left_out = find_uses(texts, matches, LEFT_OUT[self.claims], self._words)
+        return matches.mentions, left_out, find_uses(texts, matches, uses, words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.
@@ -166,7 +166,7 @@ class AliasMatcher:
             return _columns_of_one(*self._read(texts[0], USES))
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         matches = batch.find(texts)
-        return matches.mentions, find_uses(texts, *matches, USES, words)
+        return matches.mentions, find_uses(texts, matches, USES, words)
 
 
 def _columns_of_one(
