@@ -366,13 +366,18 @@ def _layers() -> tuple[Any, Any]:
 
 
 def _run_folder(folder: Path) -> None:
-    """Writes an annotation run with verdicts, prompts, an excluded image, a closed round and an open round."""
+    """Writes an annotation run with verdicts, prompts, an excluded image, a closed round and an open round.
+
+    Also writes a run of claims with its claim matrix.
+    """
     import numpy as np
 
+    from scapo_eval.annotate.finalize import finalize
     from scapo_eval.annotate.prompts import Template
     from scapo_eval.annotate.qc.rounds import close_round, draw_round, open_round
     from scapo_eval.annotate.qc.summary import write_summary
     from scapo_eval.annotate.store import CellProvenance, Store
+    from scapo_eval.claiming.claim import ClaimKey
     from scapo_eval.inference.sources import ImageFile
     from scapo_eval.matching.vocabulary import Vocabulary
 
@@ -393,6 +398,17 @@ def _run_folder(folder: Path) -> None:
         store.compact()
         store.write([0], [0], [1], CellProvenance("label", "label@12345678", "judge@1", 1, "asked again"))
         draw_round(store, random=1, present=1, at_least=1)
+    listed: list[ClaimKey] = [
+        ("count", "dog", "2+", ""),
+        ("attribute", "car", "red", ""),
+        ("relation", "dog", "on", "bench"),
+    ]
+    with Store.create(folder / "claimed", pictures, vocabulary, {str(k): listed for k in range(1, 7)}) as store:
+        rows, columns = np.nonzero(store.cells)
+        store.write(rows, columns, rows % 2, CellProvenance("coarse", "claim@12345678", "judge@1"))
+        store.write([0], [0], [-1], CellProvenance("coarse", "claim@12345678", "judge@1", answer="absent"))
+        draw_round(store, random=2, present=1, at_least=1)
+        finalize(store, str(folder / "claims.npz"))
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
@@ -406,6 +422,7 @@ _WORDS = {
         "run/verdicts.npz run/verdicts.1.log run/qc/round-001.jsonl run/qc/round-002.jsonl run/qc/summary.json "
         "run/passes.jsonl"
     ),
+    "CLAIMED": "claimed/run.json claimed/images.jsonl claimed/sources.jsonl",
 }
 _COMMANDS = """\
 score captions.jsonl other.jsonl TRUTH -o out.json | captions.jsonl truth.json vocabulary.yaml rules.yaml
@@ -496,6 +513,12 @@ annotate qc import run qc.csv --by Ada | qc.csv run/qc/round-002.jsonl
 annotate qc close run --abandon | RUN
 annotate compare run run | RUN
 annotate refine run --labels dog SERVER | RUN reply
+annotate status claimed --json | CLAIMED
+annotate qc status claimed --json | CLAIMED claimed/qc/round-001.jsonl
+annotate finalize claimed -o out.npz --allow-unknown | CLAIMED
+annotate coarse images.jsonl --images-root images -o new --vocabulary vocabulary.yaml --captions captions.jsonl \
+    --kinds presence SERVER | images.jsonl vocabulary.yaml captions.jsonl reply
+claims captions.jsonl --scenes claims.npz --vocabulary vocabulary.yaml --resamples 20 | claims.npz captions.jsonl
 annotate coarse images.jsonl --images-root images -o new --vocabulary vocabulary.yaml SERVER \
     | images.jsonl vocabulary.yaml reply
 describe images.jsonl --images-root images -o out.jsonl SERVER | images.jsonl reply
@@ -1453,7 +1476,7 @@ def _judged(
             return "half-written", " ".join(written)
         if case.command.startswith("oracle overlap") and not said:  # what it found, said on standard output
             return "held", ""
-        folders = ("run", "training", "checkpoints", "judged", "shard.1-of-2")
+        folders = ("run", "training", "checkpoints", "judged", "shard.1-of-2", "claimed")
         words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in folders)}
         if case.content and (
             named := re.search(r"([^\s:]+): file not found\s*$", said[-5000:])

@@ -82,7 +82,7 @@ The table shows the mean score and the rank of each of the five systems. People'
 best ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not
 contain. COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank
 of people's captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
-their rank by `cap_people` with references alone is a finding.
+the rank of people's captions by `cap_people` with references alone is a finding.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
@@ -259,7 +259,7 @@ def choices(data: Path) -> Iterator[str]:
     yield CHOICES.rstrip() + "\n"
     yield (
         "**Reading.** For both readings, the table shows r between `hal_rate` and people's ratings, and the "
-        "difference `visual` minus `all`. Both halves are used, because nothing is fitted:\n"
+        "difference `visual` minus `all`. The table covers both halves, because nothing was fitted for this comparison:\n"
     )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)

@@ -335,12 +335,13 @@ sections and images in the other sections. The page contains no caption texts.
 """
 
 COVERAGE = """\
-The first table shows, by source, the share of claims for which the vocabulary has a label. It includes all claims about
-objects, persons, animals, food, clothing and regions in 350 annotated captions (`benchmarks/gold`). The second table
-shows, for each kind of mention, the share of mentions that overlap with an alias of the vocabulary. `dopa160` was
-improved with these captions, so its values are optimistic. `hal_rate` and CHAIR count claims that the vocabulary does
-not cover as neither right nor wrong. The tables have no rows for attributes, counts, relations and actions, because a
-vocabulary of objects does not contain them. To evaluate these, use a judge (`scapo-eval facts`).
+The first table shows, by source, the share of claims for which the vocabulary has a label. This table includes all
+claims about objects, persons, animals, food, clothing and regions in 350 annotated captions (`benchmarks/gold`). The
+second table shows, for each kind of mention, the share of mentions that overlap with an alias of the vocabulary.
+`dopa160` was improved with these captions, so its values are optimistic. `hal_rate` and CHAIR count claims that the
+vocabulary does not cover as neither right nor wrong. The tables have no rows for attributes, counts, relations and
+actions, because a vocabulary of objects does not contain them. To evaluate such claims, use a judge (`scapo-eval
+facts`).
 """
 
 AGREEMENT = """\
@@ -365,19 +366,19 @@ and "possibly a dog" both count as claims that a dog is present.
 
 TRUTHS = """\
 `hal_rate` treats every object that the ground truth does not list for an image as absent. If annotators overlooked a
-present object, a correct claim about it counts as hallucinated. Models that name more objects are affected more
-strongly. To measure this effect, objects were removed at random from the combined ground truth. To add ground truths
-that the public data does not contain (COCO's instances alone, or your own dense matrix), use `--truth
+present object, a correct claim about it counts as hallucinated. The more objects a model names, the more such errors
+change its `hal_rate`. To measure this effect, objects were removed at random from the combined ground truth. To add
+ground truths that the public data does not contain (COCO's instances alone, or your own dense matrix), use `--truth
 instances=instances_val2014.json`. The commands `scapo-eval oracle stats` and `scapo-eval oracle overlap` compare ground
 truths.
 """
 
 POPE = """\
 POPE's correct answers are based on COCO's instances. The table compares these answers with the combined ground truth
-for the same pairs of image and object. It counts objects that POPE considers absent although a reference caption names
-them, and objects that POPE considers present although they are absent from the combined ground truth. If both counts
-are 0, POPE's questions never ask about an object that only the captions name. In this case, POPE's labels agree with
-the combined ground truth, but contain no information about the disputed objects.
+for the same pairs of image and object. The table counts objects that POPE considers absent although a reference caption
+names them, and objects that POPE considers present although they are absent from the combined ground truth. If both
+counts are 0, POPE's questions never ask about an object that only the captions name. In this case, POPE's labels agree
+with the combined ground truth, but contain no information about the disputed objects.
 """
 
 CONCLUSION = """\

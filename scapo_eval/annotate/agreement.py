@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from ..base.errors import InputError
 from ..base.types import Interval
 from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
+from ..claiming.claim import ClaimKey
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, ratio
 from ..results.stats import bootstrap, values
@@ -54,7 +57,7 @@ class RunAgreement:
 
 
 def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 12345) -> RunAgreement:
-    """Compares two runs cell by cell. Cells are identified by image id and label.
+    """Compares two runs cell by cell. Cells are identified by image id and label, or by image id and claim.
 
     Args:
         first: First run of the comparison.
@@ -71,8 +74,11 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         raise InputError(f"no cell was judged both in this run and in {second.folder}", path=str(first.folder))
     only_a, only_b = both & (a == PRESENT) & (b == ABSENT), both & (a == ABSENT) & (b == PRESENT)
     counted = (both, only_a | only_b, only_a, only_b, both & (b == PRESENT), both & (b == ABSENT))
-    rows = np.stack([cells.sum(axis=1, dtype=np.int64) for cells in counted], axis=1)
-    table = CountTable(DISAGREEMENT.columns, tuple(images), rows)
+    place = {image: k for k, image in enumerate(dict.fromkeys(images))}
+    rows = np.zeros((len(place), len(counted)), dtype=np.int64)
+    of_cells = np.stack([cells.sum(axis=1, dtype=np.int64) for cells in counted], axis=1)
+    np.add.at(rows, [place[image] for image in images], of_cells)
+    table = CountTable(DISAGREEMENT.columns, tuple(place), rows)
     point = values(DISAGREEMENT, table)
     intervals = bootstrap(table, DISAGREEMENT, resamples=resamples, seed=seed)
     per_label = [
@@ -80,7 +86,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         for k, label in enumerate(labels)
     ]
     return RunAgreement(
-        images=int(both.any(axis=1).sum()),
+        images=int((rows[:, 0] > 0).sum()),
         cells=int(both.sum()),
         differ=int((only_a | only_b).sum()),
         shares={name: (point[name], intervals[name]) for name in DISAGREEMENT.formulas},
@@ -89,9 +95,8 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
 
 
 def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.int8], list[str], list[str]]:
-    rows = {image: k for k, image in enumerate(second.image_ids)}
-    columns = second.vocabulary.label_ids
-    images = [(k, rows[image]) for k, image in enumerate(first.image_ids) if image in rows]
+    rows, columns = {cell: k for k, cell in enumerate(_cells(second))}, second.columns
+    images = [(k, rows[cell]) for k, cell in enumerate(_cells(first)) if cell in rows]
     labels = [(k, columns[label]) for k, label in enumerate(first.labels) if label in columns]
     if not images or not labels:
         raise InputError(f"has no image or no label in common with {second.folder}", path=str(first.folder))
@@ -103,3 +108,8 @@ def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.i
         [first.image_ids[k] for k in left.tolist()],
         [first.labels[k] for k in mine.tolist()],
     )
+
+
+def _cells(store: Store) -> Iterator[tuple[str, ClaimKey | None]]:
+    """Yields the image id and the claim of every row. The claim is None if the cells are labels."""
+    yield from zip(store.image_ids, store.claims or repeat(None), strict=False)

@@ -1,8 +1,11 @@
-"""The first annotation pass over all cells, with one question per image and label or several labels per call."""
+"""The first annotation pass over all cells, with one question per image and label or several labels per call, or one
+question per claim about an image.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -10,35 +13,167 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
+from ..base.types import State
 from ..base.verdicts import UNKNOWN
+from ..claiming.claim import KINDS, ClaimKey, ClaimKind
+from ..claiming.extract import ClaimExtractor
 from ..engines import Sampling
+from ..inference.judge_claims import claims_to_judge
 from ..inference.runner import Session
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
-from .passes import Call, Forecast, PassOutcome, run_pass
+from ..readers.captions_foreign import read_foreign_captions
+from ..readers.formats import ForeignCaption
+from ..truths.scenes import Scenes
+from .passes import Call, Forecast, PassOutcome, Prompt, run_pass
 from .prompts import LabelPrompt, Template
-from .store import Store
+from .store import CellProvenance, Store
+
+_BATCH = 4096  # captions whose claims are found at once
 
 
-def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
+Claims = Mapping[str, tuple[ClaimKey, ...]]
+"""Image id -> distinct claims about the image."""
+
+
+def claims_in(
+    captions: Sequence[str], images: Sequence[ImageFile], vocabulary: Vocabulary, kinds: Sequence[ClaimKind]
+) -> tuple[Claims, int]:
+    """Returns the distinct claims that captions make about images.
+
+    Args:
+        captions: Caption or rollout files of any number of systems, in any order.
+        images: Images of the run.
+        vocabulary: Labels that the claims are about.
+        kinds: Kinds of claims to find.
+
+    Returns:
+        The claims of each image in a fixed order, and the number of captions of other images.
+
+    Raises:
+        InputError: If a file cannot be read.
+        InputErrors: If a file has faulty records.
+    """
+    known, found, foreign = {image.image_id for image in images}, dict[str, set[ClaimKey]](), 0
+    extractor = ClaimExtractor(vocabulary, kinds)
+    for path in captions:
+        stream = (ForeignCaption(*row) for row in read_foreign_captions(path))
+        while block := list(islice(stream, _BATCH)):
+            of_run = [caption for caption in block if caption.image_id in known]
+            foreign += len(block) - len(of_run)
+            for image in claims_to_judge(of_run, extractor):
+                found.setdefault(image.image_id, set()).update(image.claims)
+    return joined([found]), foreign
+
+
+@dataclass(frozen=True)
+class JudgedClaims:
+    """Claims that another command has already decided.
+
+    Attributes:
+        name: Name and hash of the file, which identify the judge in the history.
+        states: Image id -> claim -> state: 1 true, 0 false, -1 undecided.
+        notes: Remarks about unused parts of the file.
+    """
+
+    name: str
+    states: Mapping[str, Mapping[ClaimKey, State]]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def load(
+        cls, path: str, images: Sequence[ImageFile], vocabulary: Vocabulary, kinds: Sequence[ClaimKind]
+    ) -> JudgedClaims:
+        """Reads the output of ``scapo-eval judge claims`` or a claim matrix.
+
+        Args:
+            path: Path of the file.
+            images: Images of the run. Claims about other images are omitted.
+            vocabulary: Labels of the claims.
+            kinds: Kinds of claims to read.
+
+        Raises:
+            InputError: If the file contains no judged claim of these kinds about the images.
+            InputErrors: If the file has faulty records.
+        """
+        scenes = Scenes.load(path, vocabulary)
+        of_images = ((image.image_id, scenes.scenes.get(image.image_id)) for image in images)
+        states = {
+            image: {claim: state for claim, state in (scene.answers or {}).items() if claim[0] in kinds}
+            for image, scene in of_images
+            if scene is not None
+        }
+        if not any(states.values()):
+            raise InputError(f"no judged claim of {', '.join(kinds)} about the images", path=path)
+        return cls(f"{Path(path).name}@{scenes.fingerprint}", states, scenes.notes)
+
+    def store(self, store: Store, rows: NDArray[np.bool_]) -> None:
+        """Stores the known states of claims without a verdict. The judge is asked about all others.
+
+        Args:
+            store: Run of claims, open for writing.
+            rows: (claims,) mask of the claims whose states to store.
+        """
+        never = rows & (store.provenance_ids.max(axis=1) < 0)
+        known = [
+            (row, state)
+            for row in np.flatnonzero(never).tolist()
+            if (state := self.states.get(store.image_ids[row], {}).get(store.claims[row], UNKNOWN)) != UNKNOWN
+        ]
+        if known:
+            of_rows, states = np.array(known).T
+            columns = store.cells[of_rows].argmax(axis=1)
+            store.write(of_rows, columns, states, CellProvenance("coarse", "", self.name))
+
+
+def joined(claims: Sequence[Mapping[str, Iterable[ClaimKey]]]) -> Claims:
+    """Returns the distinct claims of several sources, in a fixed order."""
+    found: dict[str, set[ClaimKey]] = {}
+    for source in claims:
+        for image, of_image in source.items():
+            found.setdefault(image, set()).update(of_image)
+    return {image: tuple(sorted(of_image, key=_in_order)) for image, of_image in found.items()}
+
+
+def _in_order(claim: ClaimKey) -> tuple[int, ClaimKey]:
+    return KINDS.index(claim[0]), claim
+
+
+def open_or_create(
+    folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary, claims: Claims | None = None
+) -> Store:
     """Opens the run in a folder for writing, or creates a new run if the folder does not contain one.
+
+    Args:
+        folder: Folder of the run.
+        images: Images of the run.
+        vocabulary: Vocabulary of the run.
+        claims: Claims that are the cells of the run. None makes a cell of every image and label.
 
     Raises:
         InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
-            images.
+            images or claims.
     """
     if not (Path(folder) / "run.json").exists():
-        return Store.create(folder, images, vocabulary)
+        return Store.create(folder, images, vocabulary, claims)
     store = Store.open(folder, vocabulary=vocabulary, write=True)
-    wanted = tuple(image.image_id for image in images)
-    if wanted != store.image_ids:
+    wanted, begun = (tuple(image.image_id for image in given) for given in (images, store.images))
+    if wanted != begun:
         store.close()
-        have, want = set(store.image_ids), set(wanted)
+        have, want = set(begun), set(wanted)
         reason = (
             f"was begun with other images: {len(have - want):,} of its {len(have):,} are not in the list, "
             f"{len(want - have):,} of the list are not in it"
             if have != want
             else "was begun with the same images in another order; give them in the order of the first start"
+        )
+        raise InputError(reason, path=folder)
+    if store.claims != tuple(claim for image in wanted for claim in (claims or {}).get(image, ())):
+        store.close()
+        reason = (
+            "was begun with other claims; give the same captions and kinds, or choose another folder"
+            if store.claims
+            else "was begun with labels, not with claims; choose another folder"
         )
         raise InputError(reason, path=folder)
     return store
@@ -70,7 +205,7 @@ def prompts_for(
 def coarse(
     store: Store,
     session: Session,
-    prompts: Sequence[LabelPrompt],
+    prompts: Sequence[Prompt],
     *,
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
@@ -82,7 +217,7 @@ def coarse(
     Args:
         store: Run that is open for writing.
         session: Session of the judge.
-        prompts: Prompts from :func:`prompts_for`.
+        prompts: Prompts from :func:`prompts_for`, or the prompts of the run's claims.
         sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.
         only_first: True to stop after the first few calls, from which cost and time are forecast.
@@ -95,19 +230,24 @@ def coarse(
     )  # fmt: skip
 
 
-def calls_left(store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None = None) -> int:
+def calls_left(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None = None) -> int:
     """Returns the number of calls that a coarse pass would make for all images, or for the images in ``rows``."""
     return _open_calls(store, prompts, rows)[1]
 
 
-def _open_calls(
-    store: Store, prompts: Sequence[LabelPrompt], rows: NDArray[np.bool_] | None
-) -> tuple[Iterator[Call], int]:
+def _open_calls(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None) -> tuple[Iterator[Call], int]:
     coarse_or_none = np.array([*(provenance.kind == "coarse" for provenance in store.provenances), True])
-    open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.provenance_ids]
+    open_cells = store.unsettled & coarse_or_none[store.provenance_ids]
     if rows is not None:
         open_cells &= rows[:, None]
-    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
+    if store.claims:
+        asked = np.argwhere(open_cells).tolist()
+        return (Call(row, prompts[row], (column,)) for row, column in asked), len(asked)
+    columns = [
+        tuple(store.vocabulary.label_ids[label] for label in prompt.labels)
+        for prompt in prompts
+        if isinstance(prompt, LabelPrompt)
+    ]
     wanted = np.stack([open_cells[:, list(column)].any(axis=1) for column in columns], axis=1)
     cells = (
         Call(row, prompts[k], columns[k]) for row in range(len(wanted)) for k in np.flatnonzero(wanted[row]).tolist()

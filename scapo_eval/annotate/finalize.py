@@ -1,5 +1,5 @@
-"""The export of a run, which writes the matrix E* to a file for scorers and rewards, with a card that documents its
-origin.
+"""The export of a run, which writes the matrix E* or the claim matrix to a file for scorers and rewards, with a card of
+its origin.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from ..base.errors import InputError, InputErrors
 from ..base.hashes import digest
@@ -19,6 +20,7 @@ from ..benchmarks.prompts import DESCRIBE
 from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
+from ..truths.claim_matrix import ClaimMatrix
 from ..truths.oracle import PresenceOracle
 from .passes import PASSES, PRESENT_FROM, UNREAD
 from .qc.summary import read_summary, summarize, summary_path
@@ -44,7 +46,7 @@ def finalize(
 
     Args:
         store: Annotation run.
-        output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``.
+        output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``. A claim matrix is a ``.npz`` file.
         allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
         license: License of the matrix. The images keep their own licenses.
         note: Description of the matrix that the card quotes.
@@ -60,28 +62,46 @@ def finalize(
             without a verdict.
         InputError: If all images are excluded, or if the extension is unknown.
     """
-    if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
-        raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)
+    formats = FORMATS[:1] if store.claims else FORMATS
+    if not output.removesuffix(".gz").removesuffix(".zst").endswith(formats):
+        raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(formats)}", path=output)
     rows = np.flatnonzero(store.included)
     if not len(rows):
         raise InputError("every image is excluded", path=str(store.folder))
     if not allow_unknown:
         _refuse_open(store)
-    ids = [store.image_ids[row] for row in rows.tolist()]
-    probabilities = store.probabilities[rows]
-    oracle = PresenceOracle.from_matrix(
-        store.matrix[rows], ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output,
-        probabilities=None if np.isnan(probabilities).all() else probabilities,
-    ).decided(*thresholds)  # fmt: skip
-    card = _card(store, oracle, output, license, note, thresholds)
+    matrix = _claim_matrix(store, rows, thresholds) if store.claims else _presence(store, rows, thresholds, output)
+    card = _card(store, matrix, output, license, note, thresholds)
     with decoding("card: pool.json of the run", store.folder / "pool.json"):
         text = markdown(card)
-    oracle.save(output)
+    matrix.save(output)
     with atomic_write(f"{output}{CARD}") as stream:
         stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     with atomic_write(f"{output}{MARKDOWN}") as stream:
         stream.write(text.encode("utf-8", "replace"))
     return card
+
+
+def _presence(store: Store, rows: NDArray[np.int64], thresholds: tuple[float, float], output: str) -> PresenceOracle:
+    probabilities = store.probabilities[rows]
+    return PresenceOracle.from_matrix(
+        store.matrix[rows], [store.image_ids[row] for row in rows.tolist()], store.labels,
+        vocabulary_fingerprint=store.vocabulary.fingerprint, source=output,
+        probabilities=None if np.isnan(probabilities).all() else probabilities,
+    ).decided(*thresholds)  # fmt: skip
+
+
+def _claim_matrix(store: Store, rows: NDArray[np.int64], thresholds: tuple[float, float]) -> ClaimMatrix:
+    cells = store.cells[rows]
+    states, p = store.matrix[rows][cells], store.probabilities[rows][cells]
+    decided = np.where(p >= thresholds[1], PRESENT, np.where(p < thresholds[0], ABSENT, UNKNOWN))
+    return ClaimMatrix.of(
+        [store.image_ids[row] for row in rows.tolist()],
+        [store.claims[row] for row in rows.tolist()],
+        np.where(np.isnan(p), states, decided).astype(np.int8),
+        probabilities=None if np.isnan(p).all() else p,
+        vocabulary_fingerprint=store.vocabulary.fingerprint,
+    )
 
 
 def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
@@ -98,12 +118,12 @@ def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
     """
     root = Path(output).absolute().parent
     rows = np.flatnonzero(store.included).tolist()
+    images = {store.image_ids[row]: Path(store.paths[row]).absolute() for row in rows}
     with atomic_write(output) as stream:
-        for row in rows:
-            path = Path(store.paths[row]).absolute()
+        for image, path in images.items():
             name = path.relative_to(root) if path.is_relative_to(root) else path
-            stream.write(dump_json({"image": str(name), "image_id": store.image_ids[row], "prompt": prompt}) + b"\n")
-    return len(rows)
+            stream.write(dump_json({"image": str(name), "image_id": image, "prompt": prompt}) + b"\n")
+    return len(images)
 
 
 def _refuse_open(store: Store) -> None:
@@ -115,7 +135,9 @@ def _refuse_open(store: Store) -> None:
     for row, column in cells[: InputErrors.SHOWN - 1].tolist():
         provenance = store.provenance_of(row, column)
         why = "never judged" if provenance is None else f"no verdict from {provenance.prompt or provenance.judge}"
-        faults.append(InputError(f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
+        name = store.name_of(row, column)
+        cell = name.get("claim", name["label"])
+        faults.append(InputError(f"  image {name['image_id']}, {cell}: {why}"))
     raise InputErrors(faults, 1 + len(cells))
 
 
@@ -131,10 +153,17 @@ def _what_is_open(store: Store, cells: int, never: int) -> str:
 
 
 def _card(
-    store: Store, oracle: PresenceOracle, output: str, license: str, note: str, thresholds: tuple[float, float]
+    store: Store,
+    written: PresenceOracle | ClaimMatrix,
+    output: str,
+    license: str,
+    note: str,
+    thresholds: tuple[float, float],
 ) -> dict[str, Any]:
     rows = np.flatnonzero(store.included)
-    matrix, sources = oracle.matrix(), store.provenance_ids[rows]
+    cells_of, sources = store.cells[rows], store.provenance_ids[rows]
+    matrix = np.full(cells_of.shape, UNKNOWN, dtype=np.int8)
+    matrix[cells_of] = written.columns["state"] if isinstance(written, ClaimMatrix) else written.matrix().ravel()
     cells = Counter({k: int(n) for k, n in zip(*np.unique(sources, return_counts=True), strict=True) if k >= 0})
     by_kind: Counter[str] = Counter()
     by_judge: Counter[str] = Counter()
@@ -148,20 +177,19 @@ def _card(
         by_round[str(provenance.round)] += n
         if provenance.prompt:
             by_prompt[provenance.prompt] += n
-    frequency = (matrix == PRESENT).sum(axis=0)
-    present = int(frequency.sum())
+    present = int((matrix == PRESENT).sum())
     pool = store.folder / "pool.json"
     vocabulary = store.vocabulary
     return {
         "format": "scapo-dopa-card/1",
         "matrix": output.rsplit("/", 1)[-1],
-        "fingerprint": oracle.fingerprint,
+        "fingerprint": written.fingerprint,
         "made": now(),
         "licence": license or None,  # the key keeps its first spelling
         "note": note or None,
         "images": {
-            "n": len(rows),
-            "hash": digest(oracle.image_ids),
+            "n": len(written.image_ids),
+            "hash": digest(written.image_ids),
             "excluded": [{"image_id": image, "reason": reason} for image, reason in sorted(store.excluded.items())],
             "pool": read_json(pool) if pool.is_file() else None,
         },
@@ -176,15 +204,15 @@ def _card(
         "cells": {
             "present": present,
             "absent": int((matrix == ABSENT).sum()),
-            "unknown": int((matrix == UNKNOWN).sum()),
-            "present_per_image": present / len(rows),
+            "unknown": int((matrix[cells_of] == UNKNOWN).sum()),
+            "present_per_image": present / len(written.image_ids),
             "changed_since_first_verdict": store.changed(),
             "verdicts_written": len(store),
             "by_kind": dict(by_kind),
             "by_round": dict(sorted(by_round.items())),
         },
-        "probabilities": _probabilities(oracle, thresholds),
-        "label_frequency": dict(zip(store.labels, frequency.tolist(), strict=True)),
+        "probabilities": _probabilities(written.probabilities, thresholds),
+        **_by_label(store, matrix, cells_of),
         "judges": dict(by_judge.most_common()),
         "people": dict(by_person.most_common()),
         "prompts": [
@@ -195,11 +223,22 @@ def _card(
     }
 
 
-def _probabilities(oracle: PresenceOracle, thresholds: tuple[float, float]) -> dict[str, Any] | None:
+def _by_label(store: Store, matrix: NDArray[np.int8], cells: NDArray[np.bool_]) -> dict[str, Any]:
+    """Returns the frequency of every label, or the states of the claims of every kind."""
+    true, false = ((matrix == state).sum(axis=0).tolist() for state in (PRESENT, ABSENT))
+    if not store.claims:
+        return {"label_frequency": dict(zip(store.labels, true, strict=True))}
+    kinds = zip(store.labels, cells.sum(axis=0).tolist(), true, false, strict=True)
+    return {
+        "claims": {kind: {"claims": n, "true": yes, "false": no, "unknown": n - yes - no} for kind, n, yes, no in kinds}
+    }
+
+
+def _probabilities(probabilities: NDArray[np.float32] | None, thresholds: tuple[float, float]) -> dict[str, Any] | None:
     """Returns the thresholds and the distribution of the probabilities, or None if no cell has a probability."""
-    if oracle.probabilities is None:
+    if probabilities is None:
         return None
-    p = oracle.probabilities[~np.isnan(oracle.probabilities)].astype(np.float64)
+    p = probabilities[~np.isnan(probabilities)].astype(np.float64)
     return {
         "cells": len(p),
         "absent_below": thresholds[0],
@@ -226,10 +265,7 @@ def markdown(card: Mapping[str, Any]) -> str:
     lines = [
         f"# {card['matrix']}",
         "",
-        card["note"] or "Which objects are present in which images, decided for every image and label.",
-        "",
-        f"- {images['n']:,} images x {vocabulary['labels']:,} labels; {cells['present']:,} present "
-        f"({cells['present_per_image']:.2f} per image), {cells['absent']:,} absent, {cells['unknown']:,} unknown",
+        *_subject(card),
         f"- vocabulary: {vocabulary['name']} {vocabulary['version']} (fingerprint {vocabulary['fingerprint']}, "
         f"{vocabulary['aliases']:,} aliases)",
         f"- matrix fingerprint {card['fingerprint']}, images hash {images['hash']}, made {card['made']}",
@@ -266,6 +302,26 @@ def markdown(card: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _subject(card: Mapping[str, Any]) -> list[str]:
+    """Returns what the matrix decides, and for how many images and labels, or claims of each kind."""
+    cells, images, claims = card["cells"], card["images"], card.get("claims")
+    if claims:
+        rows = [[kind, *(f"{n:,}" for n in counts.values())] for kind, counts in claims.items()]
+        return [
+            card["note"] or "Which claims about the images are true, decided for claims that captions make.",
+            "",
+            *_table(("kind", "claims", "true", "false", "unknown"), rows),
+            "",
+            f"- {images['n']:,} images; {sum(counts['claims'] for counts in claims.values()):,} claims",
+        ]
+    return [
+        card["note"] or "Which objects are present in which images, decided for every image and label.",
+        "",
+        f"- {images['n']:,} images x {card['vocabulary']['labels']:,} labels; {cells['present']:,} present "
+        f"({cells['present_per_image']:.2f} per image), {cells['absent']:,} absent, {cells['unknown']:,} unknown",
+    ]
+
+
 _KINDS = {
     "coarse": "the coarse prompt",
     "label": "a label-specific prompt",
@@ -290,7 +346,8 @@ def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         labels = {label for prompt in general for label in prompt["labels"]}
         hashes = digest(sorted(prompt["prompt"] for prompt in general))
         cells = sum(prompt["cells"] for prompt in general)
-        rows.append([f"{len(general)} texts (hash {hashes})", "coarse", f"{len(labels)}", f"{cells:,}"])
+        asked = f"{len(labels)}" if labels else "any claim"
+        rows.append([f"{len(general)} texts (hash {hashes})", "coarse", asked, f"{cells:,}"])
     for prompt in prompts:
         if prompt["kind"] != "coarse":
             rows.append([prompt["prompt"], prompt["kind"], ", ".join(prompt["labels"]), f"{prompt['cells']:,}"])

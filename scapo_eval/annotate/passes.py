@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.journal import Journal
 from ..inference.judge import ask_for_probabilities, ask_until_read
+from ..inference.judge_claims import read_answer
 from ..inference.runner import Session, now, run_card
-from .prompts import LabelPrompt
+from .prompts import ClaimPrompt, LabelPrompt
 from .store import CellProvenance, PassKind, Store
 
 JOURNAL = "answers.journal"
@@ -40,18 +41,21 @@ FIRST_BLOCK, BLOCK = 64, 8192
 """
 
 
+Prompt: TypeAlias = LabelPrompt | ClaimPrompt
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call, which consists of an image and a prompt that asks for the verdicts of some of the image's cells.
 
     Attributes:
-        row: Row of the image in the matrix.
+        row: Row of the image or claim in the matrix.
         prompt: Prompt to send with the image.
         columns: Columns of the prompt's labels in the matrix.
     """
 
     row: int
-    prompt: LabelPrompt
+    prompt: Prompt
     columns: tuple[int, ...]
 
 
@@ -168,8 +172,8 @@ def run_pass(
     """
     started, judge = now(), judge_of(session.engine)
     outcome = PassOutcome()
-    loads: dict[int, bool] = {}
-    kept: dict[str, LabelPrompt] = {}
+    loads: dict[str, bool] = {}
+    kept: dict[str, Prompt] = {}
     done = 0
     for block in _blocks(calls, max(BLOCK, getattr(session.engine, "chunk", 0))):
         fit = [call for call in block if _loads(store, call.row, loads, outcome)]
@@ -203,20 +207,21 @@ def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
         size = largest
 
 
-def _loads(store: Store, row: int, loads: dict[int, bool], outcome: PassOutcome) -> bool:
+def _loads(store: Store, row: int, loads: dict[str, bool], outcome: PassOutcome) -> bool:
     """Returns True if an image can be loaded. An image that cannot be loaded is excluded, so that its labels do not
     count as absent.
     """
-    if row not in loads:
-        image, reason = store.image_ids[row], None
+    image = store.image_ids[row]
+    if image not in loads:
+        reason = None
         try:
             picture_files.check(store.paths[row])
         except picture_files.ImageFault as fault:
             reason = str(fault)
             outcome.excluded.append(image)
         store.exclude(image, reason)
-        loads[row] = reason is None
-    return loads[row]
+        loads[image] = reason is None
+    return loads[image]
 
 
 def _answers(
@@ -241,20 +246,22 @@ def _write(
     """Stores the verdicts of a block, prompt by prompt, except verdicts that the cell already has from
     an equal call.
     """
-    cells: dict[tuple[PassKind, str], list[tuple[int, int, int, float]]] = {}
+    cells: dict[tuple[PassKind, str, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)
         if completion.error is not None:
             continue
         judged = verdicts or (UNKNOWN,) * len(call.columns)
         p = math.nan if completion.probability is None else completion.probability
-        of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id), [])
+        undecided = verdicts == (UNKNOWN,)  # only of a claim: the judge said so
+        answer = read_answer(completion.text) or "" if undecided else ""
+        of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id, answer), [])
         of_prompt += ((call.row, column, verdict, p) for column, verdict in zip(call.columns, judged, strict=True))
-    for (kind, prompt), of_prompt in cells.items():
+    for (kind, prompt, answer), of_prompt in cells.items():
         row, column, verdict = np.array([cell[:3] for cell in of_prompt], dtype=np.int64).T
         p_yes = np.array([cell[3] for cell in of_prompt])
         before = store.matrix[row, column]
-        new = CellProvenance(kind, prompt, judge, round, reason)
+        new = CellProvenance(kind, prompt, judge, round, reason, answer)
         # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
         free = np.array([*(provenance.kind in replaced for provenance in store.provenances), True])[
@@ -269,8 +276,8 @@ def _write(
 
 
 def _list(store: Store, call: Call, completion: Completion, outcome: PassOutcome) -> None:
-    for label in call.prompt.labels:
-        row = {"image_id": store.image_ids[call.row], "label": label, "prompt": call.prompt.id}
+    for column in call.columns:
+        row = {**store.name_of(call.row, column), "prompt": call.prompt.id}
         if completion.error is None:
             outcome.unread.append({**row, "answer": completion.text})
         else:
@@ -288,15 +295,9 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
 def _list_open(store: Store, outcome: PassOutcome) -> None:
     """Writes ``unread.jsonl``, which lists the cells without a readable answer, each with its last answer."""
     rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
-    listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
-    rows = {image: k for k, image in enumerate(store.image_ids)}
-    still = [
-        row
-        for (image, label), row in listed.items()
-        if image in rows
-        and label in store.vocabulary.label_ids
-        and store.matrix[rows[image], store.vocabulary.label_ids[label]] == UNKNOWN
-    ]
+    listed = {cell: row for row in rows_so_far if (cell := store.find(row)) is not None}
+    unsettled = store.unsettled
+    still = [row for cell, row in listed.items() if unsettled[cell]]
     with atomic_write(store.folder / UNREAD) as stream:
         stream.writelines(dump_json(row) + b"\n" for row in still)
 
@@ -307,7 +308,7 @@ def _keep_card(
     outcome: PassOutcome,
     started: str,
     sampling: Sampling,
-    prompts: dict[str, LabelPrompt],
+    prompts: dict[str, Prompt],
     round: int,
     reason: str,
 ) -> None:

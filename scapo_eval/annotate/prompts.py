@@ -20,10 +20,13 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..base.hashes import digest
+from ..claiming.claim import ClaimKey, question_of
 from ..engines import ONE_TOKEN, YES_NO, Request, Sampling, Turn
 from ..files.files import read_text
+from ..inference.judge_claims import CLAIM_TASK, read_answer
 from ..inference.judge_prompts import fill
 from ..matching.vocabulary import Vocabulary
+from ..truths.scenes import state_of
 from .store import PassKind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
@@ -249,6 +252,56 @@ class LabelPrompt:
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
             "user": self.user, **({"choices": list(self.choices)} if self.choices else {"schema": self.schema}),
         }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPrompt:
+    """The prompt about one claim, the same as in ``scapo-eval judge claims``.
+
+    Attributes:
+        id: The text ``claim@hash``. All claims share the id, because their prompts differ only in the question.
+        claim: Claim in the question.
+        task: Text of the user turn, with ``{question}``.
+        choices: The words yes and no, if P(yes) is read. Otherwise, the value is empty.
+    """
+
+    id: str
+    claim: ClaimKey
+    task: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> PassKind:
+        """Kind of the question."""
+        return "coarse"
+
+    def request(self, image: str, sampling: Sampling) -> Request:
+        """Returns the request about one image file."""
+        turns = (Turn("user", fill(self.task, {"question": question_of(self.claim)}), (image,)),)
+        return Request(turns, ONE_TOKEN, choices=self.choices) if self.choices else Request(turns, sampling)
+
+    def read(self, text: str) -> tuple[int, ...] | None:
+        """Returns the state of the claim (1, 0 or -1), or None if the answer is malformed."""
+        answer = read_answer(text)
+        return None if answer is None else (state_of(self.claim[0], answer),)
+
+    def document(self) -> dict[str, Any]:
+        """Returns the prompt's record in ``prompts.jsonl`` of a run."""
+        record = {"prompt": self.id, "kind": self.kind, "labels": [], "system": "", "user": self.task}
+        return {**record, "choices": list(self.choices)} if self.choices else record
+
+
+def claim_prompts(claims: Sequence[ClaimKey], task: str = CLAIM_TASK, *, one_word: bool = False) -> list[ClaimPrompt]:
+    """Returns a prompt for each claim.
+
+    Args:
+        claims: Claims to ask about.
+        task: Text of the user turn, with ``{question}``.
+        one_word: True to read the probabilities of the words yes and no instead of an answer.
+    """
+    choices = YES_NO if one_word else ()
+    name = f"claim@{digest([task, json.dumps(choices)])}"
+    return [ClaimPrompt(name, claim, task, choices) for claim in claims]
 
 
 def _object(fields: Mapping[str, Any]) -> dict[str, Any]:

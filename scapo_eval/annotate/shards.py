@@ -83,6 +83,8 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
         for folder, store in zip(ordered, stores, strict=True):
             if store.image_ids != first.image_ids:
                 raise InputError(f"is a shard of other work than {ordered[0]}: its images differ", path=folder)
+            if store.claims != first.claims:
+                raise InputError(f"is a shard of other work than {ordered[0]}: its claims differ", path=folder)
             if store.vocabulary.fingerprint != first.vocabulary.fingerprint:
                 raise InputError(f"is a shard of other work than {ordered[0]}: its vocabulary differs", path=folder)
             judged = (store.provenance_ids >= 0).any(axis=1)
@@ -91,7 +93,7 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
                 raise InputError(
                     f"holds verdicts on image {image}, which is not in shard {shards[folder]}", path=folder
                 )
-        whole = Store.create(output, first.images, first.vocabulary)
+        whole = Store.create(output, first.images, first.vocabulary, first.claims_of_images)
         try:
             _fill(whole, stores)
         except BaseException:
@@ -102,16 +104,15 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
 
 
 def _fill(whole: Store, stores: Sequence[Store]) -> None:
-    rows, labels = {image: row for row, image in enumerate(whole.image_ids)}, whole.vocabulary.label_ids
     for store in stores:
         whole.absorb(store)
         for row in store.lines(PASSES):
             whole.append(PASSES, row)
         for row in store.lines(UNREAD, dict[str, str]):
-            image, label = rows.get(row.get("image_id", "")), labels.get(row.get("label", ""))
-            if image is None or label is None:
+            cell = whole.find(row)
+            if cell is None:
                 raise InputError("damaged: names no cell of the run", path=str(store.folder / UNREAD))
-            if whole.matrix[image, label] == UNKNOWN:
+            if whole.matrix[cell] == UNKNOWN:
                 whole.append(UNREAD, row)
     if (pool := stores[0].folder / "pool.json").exists():
         whole.keep_pool(read_as(pool, dict[str, Any]))

@@ -1,5 +1,8 @@
 """The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
+The cells of a run can instead be claims about images. Each claim is then a row, and the columns are the kinds of
+claims: every row has exactly one cell, in the column of its kind.
+
 Stored verdicts are never overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is
 merged into the compressed ``verdicts.npz``. The log and the archive contain all versions of a cell, not only its
 current verdict. If the process is killed, every stored verdict is kept, and a partial record at the end is removed.
@@ -8,7 +11,7 @@ current verdict. If the process is killed, every stored verdict is kept, and a p
 | --- | --- |
 | ``run.json`` | format, fingerprints of vocabulary and images, start time |
 | ``vocabulary.json`` | copy of the vocabulary, so that the run does not depend on the user's file |
-| ``images.jsonl`` | image id, name and path, in row order |
+| ``images.jsonl`` | image id, name and path, in row order; in a run of claims, also the claims of each image |
 | ``excluded.jsonl`` | images that cannot be loaded, with the reason; a null reason includes the image again |
 | ``probabilities.log`` | P(present) of the verdicts by probability, 14 bytes each; other verdicts have none |
 | ``sources.jsonl`` | provenances: judge or person, prompt, and reason; verdicts refer to its lines |
@@ -19,8 +22,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, get_args
@@ -32,6 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..base.errors import InputError
 from ..base.hashes import digest
 from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
+from ..claiming.claim import KINDS as CLAIM_KINDS
+from ..claiming.claim import ClaimKey, question_of
 from ..files.containers import check_archive
 from ..files.files import atomic_write, decoding, read_bytes, read_regular
 from ..files.json_text import dump_json, parse_json, read_json
@@ -40,7 +47,7 @@ from ..inference.runner import now
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
 
-FORMAT = "scapo-annotation/1"
+FORMAT, CLAIM_FORMAT = "scapo-annotation/1", "scapo-annotation-claims/1"
 
 PassKind = Literal["coarse", "label", "joint", "human"]
 KINDS: tuple[PassKind, ...] = get_args(PassKind)
@@ -64,6 +71,7 @@ class CellProvenance:
         judge: Name of the judge in the form ``model@hash``, or name of the person.
         round: Number of the quality-control round that led to the verdict, or 0 before the first round.
         reason: Reason for asking again, or an empty string for the first question.
+        answer: Answer of the judge that leaves a claim undecided (``absent`` or ``unsure``), or an empty string.
     """
 
     kind: PassKind
@@ -71,6 +79,7 @@ class CellProvenance:
     judge: str
     round: int = 0
     reason: str = ""
+    answer: str = ""
 
 
 class Store:
@@ -79,11 +88,12 @@ class Store:
     Attributes:
         folder: Folder of the run.
         vocabulary: Copy of the vocabulary that belongs to the run.
-        images: Images in the order of the rows.
-        image_ids: Canonical id of each image.
-        paths: File path of each image.
-        labels: Labels in the order of the columns.
-        matrix: (images, labels) int8 matrix: 1 for present, 0 for absent, and -1 for cells that are not judged or whose
+        images: Images of the run.
+        claims: Claim of each row, or an empty tuple if the cells are labels.
+        image_ids: Canonical image id of each row. If the cells are labels, every image is one row.
+        paths: File path of the image of each row.
+        labels: Labels in the order of the columns, or the kinds of the claims.
+        matrix: (rows, labels) int8 matrix: 1 for present, 0 for absent, and -1 for cells that are not judged or whose
             answer is unreadable, and for images that failed.
         prompts: Mapping from prompt ids to prompts.
     """
@@ -91,6 +101,7 @@ class Store:
     folder: Path
     vocabulary: Vocabulary
     images: tuple[ImageFile, ...]
+    claims: tuple[ClaimKey, ...]
     image_ids: tuple[str, ...]
     paths: tuple[str, ...]
     labels: tuple[str, ...]
@@ -109,13 +120,21 @@ class Store:
         self._probabilities: list[NDArray[np.void]] = []
 
     @classmethod
-    def create(cls, folder: str | Path, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
+    def create(
+        cls,
+        folder: str | Path,
+        images: Sequence[ImageFile],
+        vocabulary: Vocabulary,
+        claims: Mapping[str, Sequence[ClaimKey]] | None = None,
+    ) -> Store:
         """Creates a run and opens it for writing.
 
         Args:
             folder: Folder of the run. The folder is created if it does not exist. An existing folder must be empty.
             images: Images with distinct ids.
             vocabulary: Vocabulary with the labels.
+            claims: Image id -> distinct claims about the image, which become the cells of the run. None makes a cell of
+                every image and label.
 
         Raises:
             InputError: If there are no images, if the folder contains a run or other files, or if the folder cannot be
@@ -126,6 +145,8 @@ class Store:
             raise InputError("already has a run; choose another folder", path=str(folder))
         if not images:
             raise InputError("a run needs at least one image", path=str(folder))
+        if claims is not None and not any(claims.get(image.image_id) for image in images):
+            raise InputError("the captions contain no claim about its images", path=str(folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -140,14 +161,17 @@ class Store:
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
             rows = [
-                {"image_id": image.image_id, "name": image.name, "path": os.path.abspath(image.path)}
+                {
+                    **{"image_id": image.image_id, "name": image.name, "path": os.path.abspath(image.path)},
+                    **({} if claims is None else {"claims": claims.get(image.image_id, ())}),
+                }
                 for image in images
             ]
             _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
             for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
                 _write(folder / name, b"")
             run = {
-                "format": FORMAT,
+                "format": FORMAT if claims is None else CLAIM_FORMAT,
                 "vocabulary": {"name": vocabulary.name, "fingerprint": vocabulary.fingerprint},
                 "images": {"n": len(images), "hash": digest([image.image_id for image in images])},
                 "started": now(),
@@ -176,7 +200,7 @@ class Store:
             raise InputError("annotation run not found (`scapo-eval annotate coarse` creates one)", path=str(folder))
         run = read_json(folder / "run.json")
         made = run.get("vocabulary") if isinstance(run, dict) else None
-        if not isinstance(run, dict) or run.get("format") != FORMAT or not isinstance(made, dict):
+        if not isinstance(run, dict) or run.get("format") not in (FORMAT, CLAIM_FORMAT) or not isinstance(made, dict):
             raise InputError(f"not a valid annotation run of the format {FORMAT}", path=str(folder / "run.json"))
         if not {"name", "fingerprint"} <= made.keys():
             raise InputError("damaged: 'vocabulary' has no name or fingerprint", path=str(folder / "run.json"))
@@ -215,6 +239,58 @@ class Store:
         loaded are unknown, and the final matrix omits these images.
         """
         return MappingProxyType(self._excluded)
+
+    def refuse_claims(self) -> None:
+        """Raises an error if the cells of the run are claims, for commands that need labels.
+
+        Raises:
+            InputError: If the cells are claims.
+        """
+        if self.claims:
+            raise InputError("the cells of this run are claims, and this command needs labels", path=str(self.folder))
+
+    @property
+    def claims_of_images(self) -> dict[str, list[ClaimKey]] | None:
+        """Image id -> claims about the image, or None if the cells are labels."""
+        if not self.claims:
+            return None
+        found: dict[str, list[ClaimKey]] = {}
+        for image, claim in zip(self.image_ids, self.claims, strict=True):
+            found.setdefault(image, []).append(claim)
+        return found
+
+    @cached_property
+    def columns(self) -> Mapping[str, int]:
+        """Label, or kind of claims -> column."""
+        return {label: column for column, label in enumerate(self.labels)}
+
+    @cached_property
+    def cells(self) -> NDArray[np.bool_]:
+        """(rows, labels) mask of the cells of the run: all of them, or the kind of each row's claim."""
+        if not self.claims:
+            return np.ones(self.matrix.shape, dtype=np.bool_)
+        kinds = np.array([self.columns[claim[0]] for claim in self.claims])
+        return np.asarray(kinds[:, None] == np.arange(len(self.labels)))
+
+    def name_of(self, row: int, column: int) -> dict[str, str]:
+        """Returns the image id and the label of a cell, and the question about a claim. These fields identify the cell
+        in files.
+        """
+        question = {"claim": question_of(self.claims[row])} if self.claims else {}
+        return {"image_id": self.image_ids[row], "label": self.labels[column], **question}
+
+    def find(self, record: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Returns row and column of the cell that a record names as :meth:`name_of` does, or None for another cell."""
+        image, label, claim = (record.get(key) for key in ("image_id", "label", "claim"))
+        if not isinstance(image, str) or not isinstance(label, str):
+            return None
+        row, column = self._row_of.get((image, str(claim) if self.claims else None)), self.columns.get(label)
+        return None if row is None or column is None or not self.cells[row, column] else (row, column)
+
+    @cached_property
+    def _row_of(self) -> Mapping[tuple[str, str | None], int]:
+        asked: Iterable[str | None] = map(question_of, self.claims) if self.claims else repeat(None)
+        return {cell: row for row, cell in enumerate(zip(self.image_ids, asked, strict=False))}
 
     def write(
         self,
@@ -368,15 +444,24 @@ class Store:
                 raise InputError(f"damaged: {error}", path=str(path), line=number) from None
         return records
 
+    @property
+    def unsettled(self) -> NDArray[np.bool_]:
+        """(rows, labels) mask of the cells without a verdict.
+
+        Claims that a judge has left undecided are settled: their state is unknown.
+        """
+        undecided = np.array([*(bool(provenance.answer) for provenance in self._provenances), False])
+        return np.asarray((self.matrix == UNKNOWN) & self.cells & ~undecided[self._latest])
+
     def open_cells(self) -> NDArray[np.int64]:
         """Returns an (n, 2) array with the rows and columns of the cells without a verdict. Cells of excluded images
         are omitted.
         """
-        return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
+        return np.argwhere(self.unsettled & self.included[:, None])
 
     @property
     def included(self) -> NDArray[np.bool_]:
-        """(images,) mask that is false for excluded images."""
+        """(rows,) mask that is false for excluded images."""
         return np.array([image not in self._excluded for image in self.image_ids])
 
     def absorb(self, other: Store) -> None:
@@ -432,12 +517,19 @@ class Store:
     def _load(self) -> None:
         folder = self.folder
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
-        self.labels = self.vocabulary.labels
-        self.images = tuple(self.lines("images.jsonl", ImageFile))
-        self.image_ids = tuple(image.image_id for image in self.images)
-        self.paths = tuple(image.path for image in self.images)
-        if len(set(self.image_ids)) < len(self.image_ids) or not self.images:
+        rows = self.lines("images.jsonl", _ImageRow)
+        self.images = tuple(ImageFile(row.image_id, row.name, row.path) for row in rows)
+        if len({image.image_id for image in self.images}) < len(self.images) or not self.images:
             raise InputError("damaged: no image, or one that appears twice", path=str(folder / "images.jsonl"))
+        self.claims = tuple(claim for row in rows for claim in row.claims or ())
+        if any(len(set(row.claims or ())) < len(row.claims or ()) for row in rows):
+            raise InputError("damaged: a claim appears twice", path=str(folder / "images.jsonl"))
+        kinds = {claim[0] for claim in self.claims}
+        repeats = [len(row.claims or ()) if kinds else 1 for row in rows]
+        of_rows = [image for image, times in zip(self.images, repeats, strict=True) for _ in range(times)]
+        self.image_ids = tuple(image.image_id for image in of_rows)
+        self.paths = tuple(image.path for image in of_rows)
+        self.labels = tuple(kind for kind in CLAIM_KINDS if kind in kinds) if kinds else self.vocabulary.labels
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
         for excluded in self.lines("excluded.jsonl", _Excluded):
@@ -553,6 +645,13 @@ _MADE_FIRST = frozenset(
     {"lock", "vocabulary.json", "images.jsonl", "verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"}
 )
 """Files that a kill during :meth:`Store.create` may leave."""
+
+
+class _ImageRow(msgspec.Struct, gc=False):
+    image_id: str
+    name: str
+    path: str
+    claims: list[ClaimKey] | None = None
 
 
 class _Excluded(msgspec.Struct):

@@ -130,7 +130,8 @@ class ClaimScorer(Scorer):
             for at, kind in enumerate(self.kinds):
                 counts[k, at] = present[k] if kind == "presence" else self._counts(image, kind, claims, verdicts)
         joined = counts.sum(axis=1)
-        row = np.hstack([np.ones((len(of_captions), 1), dtype=np.int64), joined, counts.reshape(len(of_captions), -1)])
+        by_kind = counts.reshape(len(of_captions), len(self.kinds) * len(PARTS))
+        row = np.hstack([np.ones((len(of_captions), 1), dtype=np.int64), joined, by_kind])
         mentioned = np.bincount(mentions.label_id, minlength=len(self.truths[0].vocabulary.labels))
         named = mentions.caption, mentions.label_id
         return ScoredBlock(captions, row, mentioned, (of_captions, states), claims=named)
@@ -320,7 +321,7 @@ BENCHMARK = Benchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="Ground truth: COCO's instances, Visual Genome, or scene graphs, in the order of lookup.",
+            help="Ground truth: COCO, Visual Genome, scene graphs, or claim matrices, in the order of lookup.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),

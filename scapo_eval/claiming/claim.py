@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from ..base.errors import InputError, short_repr
@@ -97,6 +98,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
     return tuple(kind for kind in KINDS if kind in names)
 
 
+@lru_cache(maxsize=1024)
 def count_range(value: str) -> tuple[int, int | None]:
     """Returns the minimum and the maximum number that the value of a count claim allows. The maximum is None if there
     is no upper bound.
@@ -109,3 +111,21 @@ def count_range(value: str) -> tuple[int, int | None]:
         raise ValueError(f"not a count: {value!r}; a count is like '2', '3+' or '2-3'")
     least = int(match[1])
     return least, int(match[3]) if match[3] else None if match[2] else least
+
+
+def question_of(claim: ClaimKey) -> str:
+    """Returns the question for a judge or a person that determines whether a claim is true."""
+    kind, label, value, other = claim
+    if kind == "presence":
+        return f"Is at least one {label} visible in the image?"
+    if kind == "count":
+        least, most = count_range(value)
+        number = f"at least {least}" if most is None else f"exactly {least}" if most == least else f"{least} to {most}"
+        return f"How many of these are visible in the image: {label}? Is the number {number}?"
+    if kind == "attribute":
+        return f'Is there a {label} in the image for which this is true: "{value}"?'
+    if kind == "text":
+        return f'Is "{value}" written {f"on a {label} " if label else ""}in the image?'
+    if other:
+        return f'Is this true of a {label} and a {other} in the image: "{label} {value} {other}"?'
+    return f"Is there a {label} in this part of the image: {value}?"

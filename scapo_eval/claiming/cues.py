@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("cues.yaml")
 _EXAMPLES = ("holds", "fails")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClaimCue:
     """A group of words that express the same kind of claim.
 

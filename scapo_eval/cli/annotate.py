@@ -14,16 +14,17 @@ from typing import Any, TypeVar
 
 import click
 
-from ..annotate.coarse import calls_left, coarse, open_or_create
+from ..annotate.coarse import JudgedClaims, calls_left, claims_in, coarse, joined, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
-from ..annotate.passes import PRESENT_FROM, UNREAD, Forecast, PassOutcome, journal_of, judge_of
+from ..annotate.passes import PRESENT_FROM, UNREAD, Forecast, PassOutcome, Prompt, journal_of, judge_of
 from ..annotate.prompt_lint import lint
-from ..annotate.prompts import LabelPrompt, Template
+from ..annotate.prompts import LabelPrompt, Template, claim_prompts
 from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
 from ..annotate.store import Store
-from ..base.verdicts import UNKNOWN
+from ..claiming.claim import kinds_of
 from ..engines import Engine
+from ..inference.judge_claims import CLAIM_TASK, read_claim_task
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import find_images
@@ -34,6 +35,7 @@ from .engine_options import EngineSettings, completion_progress, engine_options,
 from .files import INPUT, OUTPUT
 from .groups import Group
 
+_CLAIM_KINDS = "count,attribute,relation,text"
 _FORECAST_EVERY = 60.0  # seconds between forecasts during a pass
 _MAX_TOKENS = 256
 
@@ -139,9 +141,24 @@ _probability = click.option(
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
 @click.option(
+    "--captions", type=INPUT, multiple=True, metavar="FILE",
+    help="Ask about the claims in these captions or rollouts instead of the labels.",
+)  # fmt: skip
+@click.option(
+    "--judged", type=INPUT, multiple=True, metavar="FILE",
+    help="Take over the claims that `judge claims` or a claim matrix has decided.",
+)  # fmt: skip
+@click.option(
+    "--kinds",
+    default=_CLAIM_KINDS,
+    show_default=True,
+    metavar="KIND,...",
+    help="Kinds of claims, for --captions and --judged.",
+)
+@click.option(
     "--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Higher: cheaper, less exact."
 )
-@click.option("--prompt", metavar="FILE", help="Custom prompt ({object} is the label).")
+@click.option("--prompt", metavar="FILE", help="Custom prompt with {object} for the label, or {question}.")
 @_prompts
 @_probability
 @shard_option
@@ -157,6 +174,9 @@ def coarse_command(
     vocabulary: str,
     images_root: str | None,
     limit: int | None,
+    captions: tuple[str, ...],
+    judged: tuple[str, ...],
+    kinds: str,
     labels_per_call: int,
     prompt: str | None,
     texts: str,
@@ -169,7 +189,11 @@ def coarse_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations)."""
+    """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations).
+
+    With --captions, asks instead about every distinct claim that the captions make about an image. With --judged, asks
+    only about the claims that the file leaves undecided.
+    """
     from ..annotate.sample import card_of
 
     _no_restart(settings)
@@ -179,12 +203,26 @@ def coarse_command(
         raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
     if probability and (texts == "paper" or labels_per_call > 1):
         raise click.UsageError("--probability asks for one word about one label a call; the paper's text asks for JSON")
-    template = Template.read(prompt, "coarse") if prompt else None
-    template = Template.published("coarse") if texts == "paper" else template
-    # an invalid prompt must not create a run
-    coarse_prompts(labels, labels_per_call, template, one_word=probability)
+    of_claims = bool(captions or judged)
+    if of_claims and (texts == "paper" or labels_per_call > 1):
+        raise click.UsageError("--captions and --judged ask about one claim a call, and exclude --prompts paper")
+    decided = [JudgedClaims.load(path, pictures, labels, kinds_of(kinds)) for path in judged]
+    mined, foreign = claims_in(captions, pictures, labels, kinds_of(kinds)) if captions else ({}, 0)
+    claims = joined([mined, *(each.states for each in decided)]) if of_claims else None
+    if foreign:
+        settings.warn(f"{foreign:,} captions of images that are not in the list")
+    for note in (note for each in decided for note in each.notes):
+        settings.warn(note)
+    task, template = CLAIM_TASK, None
+    if of_claims:
+        task = read_claim_task(prompt)
+    else:
+        template = Template.read(prompt, "coarse") if prompt else None
+        template = Template.published("coarse") if texts == "paper" else template
+        # an invalid prompt must not create a run
+        coarse_prompts(labels, labels_per_call, template, one_word=probability)
     run = shard.path(run) if shard else run
-    with open_or_create(run, pictures, labels) as store:
+    with open_or_create(run, pictures, labels, claims) as store:
         keep_shard(store, shard)
         rows = rows_of(store, shard)
         if labels.info != store.vocabulary.info:
@@ -193,9 +231,15 @@ def coarse_command(
             )
         if card := card_of(images):
             store.keep_pool(card)
-        prompts = coarse_prompts(store.vocabulary, labels_per_call, template, one_word=probability)
-        if prompt:
-            _warn_of_prompts(prompts, store.vocabulary, settings)
+        prompts: Sequence[Prompt]
+        for each in decided:
+            each.store(store, rows)
+        if of_claims:
+            prompts = claim_prompts(store.claims, task, one_word=probability)
+        else:
+            prompts = of_labels = coarse_prompts(store.vocabulary, labels_per_call, template, one_word=probability)
+            if prompt:
+                _warn_of_prompts(of_labels, store.vocabulary, settings)
         total = calls_left(store, prompts, rows)
         _say(settings, f"{run}: {_sizes(store)}")
         if not total:  # no engine is needed
@@ -262,6 +306,7 @@ def refine_command(
     _no_restart(settings)
     given = Vocabulary.load(vocabulary) if vocabulary else None
     with Store.open(run, vocabulary=given, write=True) as store:
+        store.refuse_claims()
         prompts = prompts_for(
             given or store.vocabulary, _names(labels), own=own_prompts(own), groups=joint_groups(joint),
             published=texts == "paper", one_word=probability,
@@ -373,7 +418,7 @@ def _duration(seconds: float) -> str:
 
 
 def _finish(store: Store, outcome: PassOutcome, settings: EngineSettings) -> int:
-    parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} present"]
+    parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} {'true' if store.claims else 'present'}"]
     parts += [f"{outcome.changed:,} changed"] if outcome.changed else []
     parts += [f"{len(outcome.unread):,} without a readable verdict"] if outcome.unread else []
     parts += [f"{len(outcome.failed):,} without an answer"] if outcome.failed else []
@@ -415,7 +460,9 @@ def _warn_of_prompts(prompts: Sequence[LabelPrompt], vocabulary: Vocabulary, set
 
 
 def _sizes(store: Store) -> str:
-    settled = int((store.matrix != UNKNOWN).sum())
+    settled = int((store.cells & ~store.unsettled).sum())
+    if store.claims:
+        return f"{len(store.images):,} images, {len(store.claims):,} claims, {settled:,} settled"
     return f"{len(store.image_ids):,} images x {len(store.labels):,} labels, {settled:,} cells settled"
 
 
@@ -498,12 +545,15 @@ def finalize_command(
     if prompts is not None:
         echo(f"{prompts}: {write_prompts(store, prompts):,} prompts (data.train of scapo_train)", err=True)
     cells, images = card["cells"], card["images"]
-    echo(
-        f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
-        f"{cells['present_per_image']:.2f} present per image, {cells['unknown']:,} unknown; "
-        f"{len(images['excluded']):,} images excluded",
-        err=True,
+    found = (
+        f"{sum(kind['claims'] for kind in card['claims'].values()):,} claims about {images['n']:,} images, "
+        f"{cells['present']:,} true, {cells['absent']:,} false"
+        if "claims" in card
+        else f"{images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
+        f"{cells['present_per_image']:.2f} present per image"
     )
+    excluded = f"{len(images['excluded']):,} images excluded"
+    echo(f"{output}: {found}, {cells['unknown']:,} unknown; {excluded}", err=True)
     if card["quality_control"] is None:
         echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
     if not license_:

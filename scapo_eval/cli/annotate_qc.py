@@ -18,7 +18,7 @@ from ..annotate.qc.exchange import pairs_table, read_answers
 from ..annotate.qc.rounds import ask_undecided, check_person, close_round, draw_round, draw_second, open_round
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
 from ..annotate.qc.summary_tables import SummaryTable as Content
-from ..annotate.qc.summary_tables import labels_table, overall_table, people_lines, rounds_table
+from ..annotate.qc.summary_tables import labels_table, overall_table, people_lines, rounds_table, words_of
 from ..annotate.store import Store
 from ..base.errors import ScapoError
 from ..base.text import guarded
@@ -169,7 +169,8 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
         return
     show(summary, run, labels=True)
     if list_errors:
-        keys = ("round", "image_id", "label", "judged", "person", "by", "prompt", "judge")
+        claim = ("claim",) if summary["claims"] else ()
+        keys = ("round", "image_id", "label", *claim, "judged", "person", "by", "prompt", "judge")
         echo("\t".join(keys))
         for error in summary["errors"]:
             echo("\t".join(guarded(" ".join(str(error[key]).split())) for key in keys))
@@ -232,7 +233,7 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
     _table(console, rounds_table(summary))
     for line in people_lines(summary):
         console.print(Text(line), soft_wrap=True)
-    if labels and summary["labels"]:
+    if (labels or summary["claims"]) and summary["labels"]:
         console.print()
         _table(console, labels_table(summary))
     console.print()
@@ -242,8 +243,10 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
         console.print(Text(f"no overall bounds: {summary['overall_missing']}"))
     if summary["stale"]:
         console.print(Text(f"changed since their last draw: {_listed(summary['stale'])}"))
-    if next_step := refine_command(run, summary["refine"]):
-        console.print(Text(f"labels with errors in the last round: {_listed(summary['refine'])}"))
+    if summary["refine"]:
+        name = words_of(summary)["label"]
+        console.print(Text(f"{name}s with errors in the last round: {_listed(summary['refine'])}"))
+    if next_step := refine_command(run, summary):
         console.print(Text(next_step), soft_wrap=True)
 
 

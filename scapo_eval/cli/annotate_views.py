@@ -20,6 +20,7 @@ from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.text import guarded
 from ..base.verdicts import UNKNOWN
+from ..claiming.claim import question_of
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..matching.mining import mine
@@ -56,6 +57,7 @@ def mine_command(
     vocabulary.
     """
     store = Store.open(run)
+    store.refuse_claims()
     mentions = read_rollouts(store, rollouts)
     if not mentions.rollouts.any():
         raise InputError(f"rollouts of the images of {run} not found", path=rollouts[0])
@@ -174,6 +176,7 @@ def lint_command(
     if coarse_file:
         prompts += coarse_prompts(labels, 1, Template.read(coarse_file, "coarse"))
     if store:
+        store.refuse_claims()
         prompts += [
             LabelPrompt(name.rpartition("@")[0], row["kind"], tuple(row["labels"]), row["system"], row["user"])
             for name, row in store.prompts.items()
@@ -236,14 +239,14 @@ def status_command(run: str, as_json: bool) -> None:
     store = Store.open(run)
     of_kind: dict[str, int] = {}
     for k, provenance in enumerate(store.provenances):
-        number = int(((store.provenance_ids == k) & (store.matrix != UNKNOWN)).sum())
+        number = int(((store.provenance_ids == k) & ~store.unsettled).sum())
         of_kind[provenance.kind] = of_kind.get(provenance.kind, 0) + number
     status = {
-        "images": len(store.image_ids),
-        "labels": len(store.labels),
+        "images": len(store.images),
+        **({"claims": len(store.claims)} if store.claims else {"labels": len(store.labels)}),
         "vocabulary": f"{store.vocabulary.name}@{store.vocabulary.fingerprint}",
-        "present": int((store.matrix == 1).sum()),
-        "absent": int((store.matrix == 0).sum()),
+        "true" if store.claims else "present": int((store.matrix == 1).sum()),
+        "false" if store.claims else "absent": int((store.matrix == 0).sum()),
         "open": len(store.open_cells()),
         "excluded_images": len(store.excluded),
         "verdicts_written": len(store),
@@ -262,25 +265,34 @@ def status_command(run: str, as_json: bool) -> None:
 @click.command("history")
 @click.argument("run")
 @click.argument("image")
-@click.argument("label")
+@click.argument("label", metavar="LABEL|KIND")
 def history_command(run: str, image: str, label: str) -> None:
-    """Prints every verdict on a cell of RUN, oldest first, with its source, its prompt and its reason."""
+    """Prints every verdict on a cell of RUN, oldest first, with its source, its prompt and its reason.
+
+    In a run of claims, prints the verdicts on all claims of a kind about the image.
+    """
     store = Store.open(run)
     image = canonical_image_id(image)
-    if image not in store.image_ids:
+    rows = [row for row, of_row in enumerate(store.image_ids) if of_row == image]
+    if not rows:
         raise InputError(f"unknown image id '{image}'", path=run)
-    if label not in store.vocabulary.label_ids:
+    if label not in store.columns:
         raise InputError(f"unknown label '{label}'", path=run)
     words = {1: "present", 0: "absent", UNKNOWN: "unknown"}
-    for verdict, provenance in store.history(store.image_ids.index(image), store.vocabulary.label_ids[label]):
-        fields = (
-            words[verdict],
-            provenance.kind,
-            provenance.prompt,
-            provenance.judge,
-            f"round {provenance.round}",
-            provenance.reason,
-        )
-        echo("\t".join(fields))
+    if store.claims:
+        words = {1: "true", 0: "false", UNKNOWN: "unknown"}
+    column = store.columns[label]
+    for row in rows:
+        for verdict, provenance in store.history(row, column):
+            fields = (
+                words[verdict],
+                provenance.kind,
+                provenance.prompt,
+                provenance.judge,
+                f"round {provenance.round}",
+                provenance.reason or provenance.answer,
+                *((question_of(store.claims[row]),) if store.claims else ()),
+            )
+            echo("\t".join(guarded(" ".join(field.split())) for field in fields))
     if image in store.excluded:
         echo(f"excluded\t{store.excluded[image]}")

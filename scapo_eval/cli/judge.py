@@ -14,7 +14,7 @@ from ..claiming.extract import ClaimExtractor
 from ..engines import ENGINES, Engine
 from ..files.files import read_text
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
-from ..inference.judge_claims import CLAIM_TASK, claims_to_judge, judge_claims
+from ..inference.judge_claims import claims_to_judge, judge_claims, read_claim_task
 from ..inference.judge_facts import Against, JudgePrompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
@@ -347,9 +347,7 @@ def claims(
     CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems to compare. The
     option --model names the judge, which receives the image and one question.
     """
-    task = read_text(prompt_file) if prompt_file else CLAIM_TASK
-    if "{question}" not in task:
-        raise InputError("the prompt has no {question}", path=prompt_file)
+    task = read_claim_task(prompt_file)
     extractor = ClaimExtractor(Vocabulary.load(vocabulary), kinds_of(kinds))
     read = []
     for path in captions:

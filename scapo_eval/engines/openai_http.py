@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import random
 import re
 import time
@@ -316,7 +317,7 @@ class OpenAIEngine:
 
         try:
             url = f"{self._url}/chat/completions"
-            async with session.post(url, data=body, allow_redirects=False) as reply:
+            async with session.post(url, data=io.BytesIO(body), allow_redirects=False) as reply:
                 data = await self._read(reply)
                 status, retry_after = reply.status, reply.headers.get("Retry-After")
                 location = reply.headers.get("Location")

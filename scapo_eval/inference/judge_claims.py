@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.errors import InputError
 from ..base.hashes import digest
 from ..benchmarks.judged import Judging
-from ..claiming.claim import Claim, ClaimKey, asked_as, count_range
+from ..claiming.claim import Claim, ClaimKey, asked_as, question_of
 from ..claiming.extract import ClaimExtractor
 from ..engines import Request, Sampling, Turn
+from ..files.files import read_text
 from ..matching.uses import LEFT_OUT, Reading
 from ..readers.formats import ForeignCaption
 from .judge import ask_until_read
@@ -71,30 +73,24 @@ def _can_be_asked(claim: Claim, reading: Reading) -> bool:
     return claim.use not in LEFT_OUT[reading]
 
 
-def question_of(claim: ClaimKey) -> str:
-    """Returns the question that the judge answers to determine if a claim is true."""
-    kind, label, value, other = claim
-    if kind == "presence":
-        return f"Is at least one {label} visible in the image?"
-    if kind == "count":
-        least, most = count_range(value)
-        number = f"at least {least}" if most is None else f"exactly {least}" if most == least else f"{least} to {most}"
-        return f"How many of these are visible in the image: {label}? Is the number {number}?"
-    if kind == "attribute":
-        return f'Is there a {label} in the image for which this is true: "{value}"?'
-    if kind == "text":
-        return f'Is "{value}" written {f"on a {label} " if label else ""}in the image?'
-    if other:
-        return f'Is this true of a {label} and a {other} in the image: "{label} {value} {other}"?'
-    return f"Is there a {label} in this part of the image: {value}?"
-
-
 def read_answer(text: str) -> str | None:
     """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text begins with none
     of the four words.
     """
     match = _ANSWER.match(text)
     return match[1].lower() if match else None
+
+
+def read_claim_task(path: str | None) -> str:
+    """Returns the text of the judge's prompt: the content of a file, or :data:`CLAIM_TASK` if there is none.
+
+    Raises:
+        InputError: If the text has no placeholder ``{question}``.
+    """
+    task = read_text(path) if path else CLAIM_TASK
+    if "{question}" not in task:
+        raise InputError("the prompt has no {question}", path=path)
+    return task
 
 
 def judge_claims(

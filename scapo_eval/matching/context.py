@@ -13,46 +13,49 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
+from string import ascii_lowercase
 
 # What may stand behind a noun phrase: everything here ends it. Open classes (adverbs in -ly, participles, verbs in -s)
 # are known by their endings.
 FUNCTION_WORDS = frozenset(
     """
-    a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
-    alike alive all allow almost aloft alone along alongside already also although altogether absent always am
-    amid amidst
-    amiss among amongst ample an and another any anyway anymore anywhere apart apparent appear approach are
-    aren around as aside asleep
-    astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
-    because become been before began begin begun beheld behind being belong below beneath bent beside besides
-    between beyond bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can
-    cannot capable capture catch caught choose chose chosen clad cling close closer closest clung come complement
-    complete consist contain contrast contribute convey could create cut dealt deep demonstrate depict despite did
-    didn display do does doesn doing dominate done down downstairs downward downwards drank draw drawn draws drew
-    drive driven drove dry dug during e each eager earlier eat eaten eight either else empty engage enhance enjoy
-    enough etc even ever every everyone evident evoke except extend exude fallen familiar far fast feature fed feel
-    fell felt few fill find first five flew flown flung fly follow for forth forward found four frame from frozen
-    full further g gather gave gaze get gets give given go goes gone got grew grow grown had half hang hard has hasn
-    have having he held hence her here hers herself hid hidden high higher him himself his hit hold how however hung
-    hurt i identical if in include indeed indicate indoors inside instead intact interact into is isn it it's its
-    itself just keep kept kneel knelt knew know known laid lain large larger last later lay lead lean leap leapt led
-    left left-hand lend lent less let lie like line lit long look lost love low lower made maintain make many may
-    maybe me meanwhile meet mere merge met mid midair might mine more moreover most mostly much must my near nearby
-    nearer nearest neither never next nine no nobody none nor not now observe obvious occupy of off offer often on
-    once one only onto open opposite or other our ours out outdoors outside outward over overall overhead overlook
-    own paid partial past per perform perhaps play present prominent provide provided put quite ran rather reach
-    read ready reflect relevant remain reminiscent resemble responsible right right-hand rode round run same sat saw
-    say see seem seen seldom sell send sent separate serve set seven several shall share she shone shook shot should
-    showcase shown shows shut sideways similar since sit six slept slid slim slung small smaller so soar sold some
-    sometimes somewhat somewhere soon spent split spread sprung spun stand still stood straight strewn strung stuck
-    such suggest suitable surround swam sway swept swung take taken tall taller taught ten tend than that that's the
-    their theirs them themselves then there there's thereby therefore these they this those though three threw
-    through throughout thrown thus till to today together told too took tore torn toward towards traverse tread
-    twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon upright
-    upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went were weren
-    wet what when where whereas whether which while who who's whom whose why wide will with within without woke wore
-    worn worth would woven wrapt yet you your yours elsewhere everywhere nowhere should ought need tonight
-    nonetheless nevertheless afterwards
+    a ablaze able about above absent accompany across add adjacent adorn afloat after afterwards again against ahead
+    ajar alert alike alive all allow almost aloft alone along alongside already also although altogether always am
+    amid amidst amiss among amongst ample an and another any anymore anyway anywhere apart apparent appear approach
+    are aren around as aside asleep astride at ate atop attach available await awake aware away back backward
+    backwards barefoot barely be became because become been before began begin begun beheld behind being belong
+    below beneath bent beside besides between beyond bit bitten blew blown both bought bound bring broke broken
+    brought built burnt but buy by came can cannot capable capture carry catch caught chew choose chose chosen clad
+    cling close closer closest clung come complement complete consist contain contrast contribute convey could
+    couldn create cut dead dealt deep demonstrate depict despite devour did didn dirty display do does doesn doing
+    dominate don done down downstairs downward downwards drank draw drawn draws drew drive driven drove dry dug
+    during e each eager earlier eat eaten eight either else elsewhere emerge empty engage enhance enjoy enough etc
+    even ever every everyone everywhere evident evoke except extend exude fallen familiar far fast feature fed feel
+    fell felt few fill find first five fled flew flown flung fly follow for forgot forth forward fought found four
+    frame from froze frozen full further g gather gave gaze get gets give given go goes gone got greet grew grow
+    grown had hadn half hang hard has hasn have haven having he heard held hence her here hers herself hid hidden
+    high higher him himself his hit hold how however hung hurt i identical if ignore in include indeed indicate
+    indoors inside inspect instead intact interact into is isn it it's its itself just keep kept kneel knelt knew
+    know known laid lain large larger last later lay lead lean leap leapt led left left-hand lend lent less let lie
+    like line lit long look lost love low lower made maintain make many may maybe me meant meanwhile meet mere merge
+    met mid midair might mine more moreover most mostly much must mustn my near nearby nearer nearest need needn
+    neither never nevertheless next nine no nobody none nonetheless nor not now nowhere obey observe obvious occupy
+    of off offer often on once one only onto open opposite or other ought our ours out outdoors outside outward over
+    overall overhead overlook own paid partial past per perform perhaps play present prominent prove provide
+    provided put quite ran rang rather reach read ready real reflect relevant remain reminiscent resemble
+    responsible right right-hand rode round run same sang sank sat saw say see seem seen seldom sell send sent
+    separate serve set seven several shall share she shone shook shot should shouldn showcase shown shows shrank
+    shut sideways similar since sit six slept slid slim slung small smaller sniff so soar sold some sometimes
+    somewhat somewhere soon spat sped spent split spoke spread sprung spun stand still stole stood straight strewn
+    strode struck strung stuck such suggest suitable surround swam sway swept swore swung take taken tall taller
+    taught ten tend than that that's the their theirs them themselves then there there's thereby therefore these
+    they this those though three threw through throughout thrown thus till to today together told tonight too took
+    tore torn toward towards traverse tread twice two typical unaware under underneath understood undone unique
+    unless unlike unseen until up upon upright upside upstairs upward upwards us usually vanish versus very via
+    visible vs wait was wasn we wear well went were weren wet what when where whereas whether which while who who's
+    whom whose why wide will with within without woke won wore worn worth would wouldn wove woven wrapt wrote yet
+    you your yours
     """.split()
 )
 
@@ -67,7 +70,7 @@ _NOUNS = frozenset(
     companies compass components computers cones congress containers cooking costumes covers cows crafts cross
     crossing crossings cubs cups curtains cushions cutters dealers dealerships decals decorating decorations deer
     depots designs dishes displays docks documents dogs drawings dress dresses drinks ducks elements elephants
-    emblems engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
+    emblems emojis engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
     figurines fishing fitness flags flooring flowers foods foxes fruits games gas gates giraffes glass gloves goats
     goods graphics grounds groves handlers harness hats helmets hoods hooks horses houses housing icons
     illustrations images ingredients items jackets jelly jerseys juices kits kittens lambs lamps landing landings
@@ -82,7 +85,7 @@ _NOUNS = frozenset(
     shelves shirts shoes shops shorts siding signs silhouettes skirts sled sleds sleeves socks sounds species sports
     spots squares stables stalls stars stations statues stickers sticks stores straps streets string strings stripes
     styles suits supplies supply surfaces swing symbols systems tables tags tanks tapes taps targets teams tennis
-    tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels toys traditions
+    tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels toys tracks traditions
     trailers training trees trips trucks trunks tubes uniforms users vehicles vendors vests virus waitress walls
     weed wheels wilderness windows wing wings wiring words workers yards zebras zones
     """.split()
@@ -156,7 +159,9 @@ QUOTE_REACH = 80
 """Maximum number of characters between two quotation marks. Longer spans are not treated as quotations."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_OBJECT = re.compile(r"\s+(?:an?|the|his|her|its|their|him|them|it|from|out|up|off|away)\b")
+_OBJECT = re.compile(
+    r"\s+(?:an?|the|his|hers?|its|theirs?|him|them|it|itself|himself|herself|one|two|both|from|out|up|off|away)\b"
+)
 _NAMED = ("called ", "named ", "titled ", " at ")
 _NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
 
@@ -193,7 +198,78 @@ def noun_behind(text: str, end: int) -> str:
         return ""  # "the man ties his shoes"
     if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
         return ""  # "player Roger Federer"
+    if word in _COLORS and not _BEHIND.match(text, behind.end()):
+        return ""  # "is the car red?"
     return word if _is_noun(word, gap != " ") else ""
+
+
+# what bare plurals do in a scene: "Boats bob in the harbor."
+_IN_A_SCENE = frozenset(
+    """
+    adorn beam bike bob bounce bow browse bump burn cast chase chat chatter cheer circle clap climb cling cluster
+    congregate cook crawl cross crouch crowd cruise cycle dance dangle dart decorate descend dine dip dot drift drip
+    exchange fill fish flank flap flash flicker flow flutter follow frolic gallop gather gesture glide glisten glow
+    graze grin hail hold hop hover huddle hurry jog jostle jump kick laugh lick line linger litter loiter look loom
+    lounge march mill mingle mount move nap navigate nestle nibble nod occupy parade pass pause peck peek peer perch
+    picnic pile play poke pose praise prance pray queue race raise reflect relax rest ride rise roam roll row rush
+    sail scatter scramble scurry shade shelter shine shop shout sing sit skate ski sleep smile smoke snow soar spar
+    spill splash spray sprout squat stack stare stick stir stream stretch stroll surf surround swim swing talk text
+    throw toss tour tower travel trot tug turn wade wag wander watch wave weave whirl whiz work yawn zigzag zip zoom
+    """.split()
+)
+_SENTENCE = re.compile(r"(?:\A|[.!?\n][\"\u201d)*_]*\s*)\Z")
+_HERE = re.compile(
+    r"(?i)\b(?:this|these|here|the one|that one|pictured)\b"
+    r"|\A\s+\w+\s+(?:\w+\s+)?(?:easily|faster|best|better|instinctively|every (?:day|year|night)|when they|if they)\b"
+)
+
+
+def in_general(text: str, start: int, end: int) -> bool:
+    """Returns True if a plural begins a sentence about its kind: "Giraffes give birth standing up; this giraffe ...".
+
+    The noun has no article, a verb in the plural follows that does not describe a scene, and the text also names this
+    noun or something "here".
+
+    Args:
+        text: A caption.
+        start, end: Span of the noun.
+    """
+    surface = text[start:end]
+    if not _SENTENCE.search(text, max(0, start - 4), start):
+        return False
+    behind = _BEHIND.match(text, end)
+    if not behind or behind[1] != " ":
+        return False
+    word = behind[2]
+    if word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET or word in _IN_A_SCENE:
+        return False
+    if not word.islower() or len(word) < 3 or word.endswith(("ly", "ing", "ed", "s")):
+        return False
+    further = text[end : end + 200]
+    return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
+
+
+_BARE = tuple(
+    f" {word} " for word in "with for several many various different sells sell selling two three four five six".split()
+)
+
+
+def plural_behind(text: str, start: int, end: int) -> str:
+    """Returns the plural noun that a singular noun without an article modifies, as in "with cat collars".
+
+    Args:
+        text: A caption.
+        start, end: Span of the singular noun.
+    """
+    if not text.endswith(_BARE, 0, start):
+        return ""
+    behind = _BEHIND.match(text, end)
+    if not behind or not behind[2].endswith("s") or not behind[2].islower():
+        return ""
+    word = behind[2]
+    if word in ("antlers", "ones", "waves") or word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET:
+        return ""
+    return word
 
 
 _OF_FRUIT = frozenset(
@@ -260,7 +336,7 @@ def _is_noun(word: str, hyphenated: bool) -> bool:
         return False
     if word in _NOUNS or hyphenated:
         return True
-    if word.endswith(("ly", "ing", "ed")):
+    if word.endswith(("ly", "ing", "ed", "less", "ous")):
         return False
     return not word.endswith("s") or word.endswith("ss")
 
@@ -270,3 +346,9 @@ def may_modify(surface: str) -> bool:
     """Returns True if a noun has a form that can modify another noun in English, which is usually the singular."""
     last = re.split(r"[\s\-\u2010\u2011]", surface.lower())[-1]
     return last not in _NUMBER_OF and (not last.endswith("s") or last.endswith(("ss", "us", "tennis")))
+
+
+def plural_endings() -> frozenset[str]:
+    """Returns the pairs of letters with which nouns end for which :func:`may_modify` is false, as a superset."""
+    ends_in_s = (second + "s" for second in ascii_lowercase if second not in "su")
+    return frozenset(chain(ends_in_s, (word[-2:] for word in _NUMBER_OF)))

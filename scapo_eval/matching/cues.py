@@ -36,6 +36,9 @@ class Cue:
             required.
         presumes: True if a definite object right after the cue's words is a claim: "not sure if THE man holds a dog".
         lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
+        any_item: True if words that are no mentions may also be items of such a list: "a mural of a tiger and a dog".
+        headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
+            lines: "Missing: the dog, the cat".
         only_back: True if the cue has no scope after it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
@@ -50,6 +53,8 @@ class Cue:
     then: str = ""
     presumes: bool = False
     lists: bool = False
+    any_item: bool = False
+    headed: bool = False
     only_back: bool = False
     back: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
@@ -86,7 +91,10 @@ class Scopes:
     pairs: frozenset[str]
     pair: re.Pattern[str]
     subject: re.Pattern[str]
+    predicate: re.Pattern[str]
     joint: re.Pattern[str]
+    joint_of_any: re.Pattern[str]
+    lines: re.Pattern[str]
     item: re.Pattern[str]
     goes_on: re.Pattern[str]
     definite: frozenset[str]
@@ -170,11 +178,13 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         use=entry["use"],
         after=after,
         phrase=entry.get("phrase", False),
-        behind=_any(entry["behind"], r"\b(?:{})\s+$") if "behind" in entry else "",
+        behind=_any(entry["behind"], r"\b(?:{})(?:\s+|\st-)$") if "behind" in entry else "",
         not_behind=_not_behind(entry),
         then=f"(?i:{entry['then']})" if "then" in entry else "",
         presumes=entry.get("presumes", False),
         lists=entry.get("lists", False),
+        any_item=entry.get("any_item", False),
+        headed=entry.get("headed", False),
         only_back=entry.get("only_back", False),
         back=tuple(entry.get("back", "").split()),
         holds=tuple(entry["holds"]),
@@ -208,7 +218,7 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
-    expressions = ("marks", "hard", "pair", "subject", "joint", "item", "goes_on", "asks", "taken", "seeks")
+    expressions = ("marks hard pair subject predicate joint joint_of_any lines item goes_on asks taken seeks").split()
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
     sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})

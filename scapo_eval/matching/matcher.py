@@ -135,12 +135,21 @@ class AliasMatcher:
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
         if len(texts) == 1:  # for one text the plain walk is faster
-            matches, uses = self._read(texts[0], left_out)
-            rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
-            mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
-            return mentions, np.frombuffer(uses, dtype=np.uint8)
+            return _columns_of_one(*self._read(texts[0], left_out))
         batch = self._batch.find(texts)
-        return batch.mentions, find_uses(texts, *batch, left_out, self._words)
+        return batch.mentions, find_uses(texts, batch, left_out, self._words)
+
+    def find_both_uses(
+        self, texts: Sequence[str], uses: tuple[Use, ...]
+    ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
+        """Returns the mentions and uses of :meth:`find_left_out`, and the mentions' uses among given ones, from one
+        search.
+        """
+        texts = all_shown(texts)
+        _, batch, words = _compiled(_Identity(self.vocabulary), uses)
+        matches = batch.find(texts)
+        left_out = find_uses(texts, matches, LEFT_OUT[self.claims], self._words)
+        return matches.mentions, left_out, find_uses(texts, matches, uses, words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.
@@ -153,9 +162,19 @@ class AliasMatcher:
             :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)
+        if len(texts) == 1:
+            return _columns_of_one(*self._read(texts[0], USES))
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         matches = batch.find(texts)
-        return matches.mentions, find_uses(texts, *matches, USES, words)
+        return matches.mentions, find_uses(texts, matches, USES, words)
+
+
+def _columns_of_one(
+    matches: Sequence[tuple[int, int, int]], uses: bytearray
+) -> tuple[MentionColumns, NDArray[np.uint8]]:
+    rows = np.array(matches, dtype=np.int32).reshape(-1, 3)
+    mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
+    return mentions, np.frombuffer(uses, dtype=np.uint8)
 
 
 class _Identity:

@@ -30,6 +30,7 @@ BATCH = 1024
 _NO_ASCII, _UNREAD = 254, 255  # in a table of ASCII characters: there is none; not asked for yet
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
 _BORDER = _SEPARATOR * 8  # around a batch: the eight bytes at, and before the end of, any word
+_END = _SEPARATOR * 80  # behind a batch: what is read behind a word, such as the text between a cue and a mention
 
 Ints = NDArray[Any]  # of some integer type
 
@@ -49,10 +50,11 @@ class _ToAscii:
     """
 
     def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
-        characters = set("".join((*trie.words, *trie.joins, *watch)))
+        words = (*trie.words, *watch)
+        characters = set("".join((*words, *trie.joins)))
         self._kept = {character for character in characters if not character.isascii()}
         self._quotes = '"' in characters
-        self._keeps_words = "_" in characters or bool(self._kept)
+        self._with_underscore = [word for word in words if "_" in word]
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
         self._disguises = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
@@ -80,7 +82,9 @@ class _ToAscii:
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
             ascii_text = joined[ends[k] - len(texts[k]) : ends[k]]
             if ascii_texts[k] is not None and (
-                not ascii_text.isascii() or not unicodedata.is_normalized("NFC", texts[k])
+                not ascii_text.isascii()
+                or not unicodedata.is_normalized("NFC", texts[k])
+                or any(map(ascii_text.lower().__contains__, self._with_underscore))
             ):
                 ascii_texts[k] = None
         return ascii_texts
@@ -90,7 +94,7 @@ class _ToAscii:
         if character in self._kept or is_unspaced(character) or not unicodedata.is_normalized("NFC", character):
             return _NO_ASCII
         if len(word_spans(character)) == 1:
-            return _NO_ASCII if self._keeps_words or fold(character).isascii() else ord("_")
+            return _NO_ASCII if self._kept or fold(character).isascii() else ord("_")
         if character.isspace():
             return ord(" ")
         if character in "\u201c\u201d":
@@ -109,6 +113,11 @@ class Found(NamedTuple):
         quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
+        marking: Indices of captions, including all captions with one of "[{|~", and all that are not ASCII.
+        wide: Indices of the captions that are not ASCII.
+        plain: Indices of the captions that were searched word by word.
+        byte: Bytes of the other captions in ASCII, with separators and borders. Empty if no words are watched.
+        offset: (captions,) position of each caption in ``byte``. Captions in ``plain`` are empty there.
     """
 
     mentions: MentionColumns
@@ -116,6 +125,11 @@ class Found(NamedTuple):
     look: NDArray[np.bool_]
     quoting: list[int]
     asking: list[int]
+    marking: list[int]
+    wide: list[int]
+    plain: list[int]
+    byte: NDArray[np.uint8]
+    offset: Ints
 
 
 class BatchMatcher:
@@ -145,6 +159,16 @@ class BatchMatcher:
             np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
             [size * k + row for k, part in enumerate(passes) for row in part.quoting],
             [size * k + row for k, part in enumerate(passes) for row in part.asking],
+            [size * k + row for k, part in enumerate(passes) for row in part.marking],
+            [size * k + row for k, part in enumerate(passes) for row in part.wide],
+            [size * k + row for k, part in enumerate(passes) for row in part.plain],
+            np.concatenate([np.zeros(0, dtype=np.uint8), *(part.byte for part in passes)]),
+            np.concatenate(
+                [
+                    np.zeros(0, dtype=np.int64),
+                    *(part.offset + sum(len(before.byte) for before in passes[:k]) for k, part in enumerate(passes)),
+                ]
+            ),
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
@@ -157,8 +181,9 @@ class BatchMatcher:
             ascii_texts[k] = text or ""
             if text is None:
                 plain.append(k)
-        mentions, watched, look, quoting, asking = self._tables.find(ascii_texts)
+        found = self._tables.find(ascii_texts)
         if plain:
+            mentions, watched, look = found[:3]
             read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
             mentions = mentions.with_captions(
                 [(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0]
@@ -167,8 +192,8 @@ class BatchMatcher:
             in_plain = np.isin(mentions.caption, plain)
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
-            look = everywhere
-        return Found(mentions, watched, look, [*quoting, *plain], [*asking, *plain])
+            found = found._replace(mentions=mentions, watched=watched, look=everywhere, plain=plain)
+        return found._replace(marking=sorted({*found.marking, *wide}), wide=wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +337,7 @@ class _TrieTables:
             self._closed[:, _hash(head)] = head, tail
         self._watch = np.full(len(raw), -1)
         self._watch[watched] = list(watch.values())
+        self._is_watching = bool(watch)
 
     def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
         """Returns the first eight and the last eight bytes of words as integers, in lower case.
@@ -334,7 +360,7 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """Returns the mentions and watched words of ASCII captions."""
-        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
+        joined = _SEPARATOR.join([_BORDER, *texts, _END])
         byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
         # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
@@ -359,6 +385,11 @@ class _TrieTables:
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
             self._owners(offsets, _places(joined, "?")),
+            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|~"]))),
+            [],
+            [],
+            byte if self._is_watching else byte[:0],
+            offsets,
         )
 
     @staticmethod

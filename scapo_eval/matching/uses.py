@@ -39,7 +39,7 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, in_a_name, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind, plural_behind
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -62,7 +62,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 2
+EDITION = 3
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -171,7 +171,7 @@ def find_uses_of(
         row_uses.append(in_quotes(text, starts, ends, 0, n))
     if "question" in uses and "?" in text:
         row_uses.append(in_questions(text, starts, 0, n))
-    if "negated" in uses and not text.isascii():
+    if "negated" in uses and may_be_crossed_out(text):
         row_uses.append(crossed_out(text, starts, ends, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -238,7 +238,8 @@ def in_quotes(
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
                     is_all = starts[row] == begin + 1 and ends[row] == end
-                    if not (is_all and _names_a_thing(text, begin, end + 1)):
+                    is_value = _VALUE.search(text, max(0, begin - BEFORE), begin)  # in JSON
+                    if not is_value and not (is_all and _names_a_thing(text, begin, end + 1)):
                         yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
@@ -247,8 +248,8 @@ def in_quotes(
 
 def _names_a_thing(text: str, begin: int, end: int) -> bool:
     """Returns True if a quotation, which is a mention and nothing else, names an object and not visible writing."""
-    before, after = text[max(0, begin - _BEFORE) : begin], text[end : end + 2].lstrip()
-    if _IN_JSON.search(before) and after[:1] in (":", ",", "]", "}"):
+    before, after = text[max(0, begin - BEFORE) : begin], text[end : end + 2].lstrip()
+    if after[:1] == ":" or (_IN_JSON.search(before) and after[:1] in (",", "]", "}")):
         return True
     if not _ARTICLE.search(before) or _ON_SIGN.match(text, end):
         return False
@@ -258,17 +259,30 @@ def _names_a_thing(text: str, begin: int, end: int) -> bool:
 def crossed_out(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions beside a cross, as in a list of checked objects. The arguments are the same as for
-    :func:`in_quotes`.
+    """Yields the mentions beside a cross, an empty box or an empty value, as in a list of checked objects. The
+    arguments are the same as for :func:`in_quotes`.
     """
-    if _CROSS.search(text) is None:
-        return
+    has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     for row in range(first, stop):
         line = text.rfind("\n", 0, starts[row]) + 1
-        leads = _CHECKED.match(text, line)  # marks stand before the objects
-        mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
-        if mark and mark[1] in _CROSSES:
+        mark = None
+        if has_cross:
+            leads = _CHECKED.match(text, line)  # marks stand before the objects
+            mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
+        if mark is None and has_box:
+            mark = _BOX_BEFORE.search(text, line, starts[row])
+        if mark is None and has_list:
+            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row])
+        is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
+        if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
             yield row, _NEGATED
+
+
+def may_be_crossed_out(text: str) -> bool:
+    """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
+    if any(map(text.__contains__, ("[", "|", "{", "~~"))):
+        return True
+    return not text.isascii() and any(cross in text for cross in _CROSSES)
 
 
 def is_written(text: str, start: int) -> bool:
@@ -301,8 +315,10 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         *_, begin = [sentence, *(clause.start() for clause in scopes.asks.finditer(text, sentence, mark))]
         if begin == sentence and mark - sentence > scopes.short:
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
-        for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
-            is_taken = scopes.taken.search(text, max(begin, starts[row] - _BEFORE), starts[row])
+        if _WHY.match(text, begin):  # presupposes the rest
+            begin = mark
+        for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
+            is_taken = scopes.taken.search(text, max(begin, starts[row] - BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
                 yield row, _ASKED
         mark = text.find("?", mark + 1)
@@ -317,9 +333,11 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
         if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
-            noun = noun_behind(text, end)
-            if noun:
+            noun = noun_behind(text, end) or plural_behind(text, start, end)
+            if noun and not _DOES.search(text, max(0, start - BEFORE), start):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
+        elif surface[0].isupper() and in_general(text, start, end):
+            yield row, _GENERIC
 
 
 def of_color_or_kin(
@@ -333,18 +351,21 @@ def of_color_or_kin(
 ) -> Iterator[tuple[int, int]]:
     """Yields the special words that are modifiers: colors, words with another meaning, and words for animals."""
     is_animal: dict[tuple[int, int], bool] = {}
-    spoken: dict[int, frozenset[str]] = {}  # the words of a caption
+    lowered: dict[int, str] = {}
     for k, row, start, end in rows:
         text, label = texts[k], labels[row]
         surface = fold(text[start:end])
         if surface in words.colors.get(label, ()) and colors(text, start, end):
             yield row, _MODIFIES
         if surface in words.others:
-            if k not in spoken:
-                spoken[k] = frozenset(_WORD.findall(text.lower()))
-            senses = words.others[surface]
-            if any(not near.isdisjoint(spoken[k]) and unless.isdisjoint(spoken[k]) for near, unless in senses):
-                yield row, _MODIFIES
+            for near, unless in words.others[surface]:
+                if k not in lowered:
+                    lowered[k] = text.lower()
+                if not any(map(lowered[k].__contains__, near)):  # most often
+                    continue
+                spoken = frozenset(_WORD.findall(lowered[k]))
+                if not near.isdisjoint(spoken) and unless.isdisjoint(spoken):
+                    yield row, _MODIFIES
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
                 named = range(indptr[k], indptr[k + 1])
@@ -371,7 +392,7 @@ def behind(
             if begin - end > back.within or not _said_of(back, text, start, end, begin):
                 continue
             yield row, rule.use
-            if back.lists and _PLURAL.match(text, end):
+            if back.lists and (back.plural or _PLURAL.match(text, end)):
                 while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
                     row -= 1
                     yield row, rule.use
@@ -389,68 +410,111 @@ def in_scope(
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """
-    rules, of_t = shipped_rules().rules, shipped_rules().of_t
-    goes_on = shipped_cues().scopes.goes_on.match
+    rules = shipped_rules().rules
     for k, end, start, row, cue in scopes:
-        tail = texts[k][end:start]
-        if "." in tail:
+        tail, rule = texts[k][end:start], rules[cue]
+        if "." in tail and (not rule.cue.headed or "." in (tail := _NUMBERED.sub("\n- ", tail))):
             continue
-        rule = rules[cue]
-        state = rule.states.get(tail) or _remember(rule, tail)
+        state = state_of(rule, tail)
         if state == "over":  # most often
             continue
         text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
-        if (rule.cue.behind or rule.cue.not_behind) and not _stands_right(rule.cue, text, end):
+        if not is_there(rule, text, end):
             continue
-        if cue in of_t and text[max(0, end - 3) : end].lower() not in _N_T:
-            continue
-        then = rule.cue.then and compiled(rule.cue.then).match
         while state != "listed" or goes_on(text, ends[row]):
-            if state != "definite" and (not then or then(text, ends[row])):
+            if state != "definite" and is_followed(rule, text, ends[row]):
                 yield row, rule.use
             if row + 1 == stop or starts[row + 1] > latest:
                 break
             step = text[ends[row] : starts[row + 1]]
-            if "." in step:
+            if "." in step and (not rule.cue.headed or "." in (step := _NUMBERED.sub("\n- ", step))):
                 break
             row += 1
             tail += _MENTION + step
-            state = rule.states.get(tail) or _remember(rule, tail)
+            state = state_of(rule, tail)
             if state == "over":
                 break
+
+
+def is_there(rule: CueRule, text: str, end: int) -> bool:
+    """Returns True if a rule applies to the cue word before ``end``, judging by the text before the word."""
+    cue = rule.cue
+    if (cue.behind or cue.not_behind) and not _stands_right(cue, text, end):
+        return False
+    return not rule.of_t or text[max(0, end - 3) : end].lower() in _N_T
+
+
+def is_followed(rule: CueRule, text: str, end: int) -> bool:
+    """Returns True if the text after the mention before ``end`` is as the cue requires."""
+    return not rule.cue.then or compiled(rule.cue.then).match(text, end) is not None
+
+
+def goes_on(text: str, end: int) -> bool:
+    """Returns True if a list can go on after the mention before ``end``."""
+    return shipped_cues().scopes.goes_on.match(text, end) is not None
+
+
+def state_of(rule: CueRule, tail: str) -> State:
+    """Returns the state of a mention in the scope of a rule, given the text between cue and mention, with _MENTION in
+    place of each mention between them. States are cached, because the same phrases recur.
+    """
+    return rule.states.get(tail) or _remember(rule, tail)
+
+
+def tail_of(text: str, end: int, starts: Sequence[int], ends: Sequence[int], first: int, row: int) -> str:
+    """Returns the text between a cue and a mention, with _MENTION in place of each mention between them.
+
+    Args:
+        text: Caption.
+        end: End offset of the cue.
+        starts, ends: Spans of the mentions.
+        first, row: Rows of the first mention after the cue and of the mention in question.
+    """
+    begins = (end, *ends[first:row])
+    return _MENTION.join(text[begin:stop] for begin, stop in zip(begins, starts[first : row + 1], strict=True))
 
 
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
     """Returns True if a cue that starts at ``begin`` applies to the mention before it, which spans ``start`` to
     ``end``.
     """
-    match = back.pattern.match(text, end)
-    if not match or match.end() <= begin or (back.plural and may_modify(text[start:end])):
+    if back.plural and may_modify(text[start:end]):
         return False
-    return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
+    match = back.pattern.match(text, end)
+    if not match or match.end() <= begin:
+        return False
+    return back.before is None or not start or back.before.search(text[max(0, start - BEFORE) : start]) is not None
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
     """Returns True if the words before a cue include a required word and no excluded word."""
-    before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
+    before = text[max(0, end - BEFORE) : end].lower().rstrip(_OF_WORDS)
     if cue.behind and not compiled(cue.behind).search(before):
         return False
     return not cue.not_behind or not compiled(cue.not_behind).search(before)
 
 
+def _next_item(between: re.Match[str]) -> str:
+    if "\n" in between.group():
+        return ",\t"
+    return ", " if "and" in between.group() else ""
+
+
 _MENTION = "\0"  # in place of each mention behind a cue
-_State = Literal["over", "inside", "listed", "definite"]
+State = Literal["over", "inside", "listed", "definite"]
+"""State of a mention in the scope of a cue; see :func:`state_of`."""
+
+STATES: tuple[State, ...] = get_args(State)
 
 
-def _remember(rule: CueRule, tail: str) -> _State:
-    """Returns the state of a scope and caches the result, because the same phrases recur between cues and mentions."""
+def _remember(rule: CueRule, tail: str) -> State:
     if len(rule.states) >= _REMEMBERED:
         rule.states.clear()
     state = rule.states[tail] = _scope_state(rule, tail)
     return state
 
 
-def _scope_state(rule: CueRule, tail: str) -> _State:
+def _scope_state(rule: CueRule, tail: str) -> State:
     """Returns the state of a mention in the scope of a cue, determined by the text between cue and mention.
 
     Args:
@@ -462,11 +526,12 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         the scope if it is an item of a list. "definite": the caption presupposes the mention, and the scope continues.
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
-    first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
+    # the first word behind it that may be the article of a thing taken for granted
+    first = rule.reach if cue.headed else int(rule.may_be_definite)
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
-    scope = tail.lower()
-    if scopes.subject.search(scope):
+    scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
+    if scopes.subject.search(scope) or (cue.use == "purpose" and scopes.predicate.search(scope)):
         return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
@@ -476,7 +541,7 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
             return "definite"
         scope = scope[begins.end() :]
     if cue.lists:
-        scope = scopes.joint.sub(", ", scope)
+        scope = (scopes.joint_of_any if cue.any_item else scopes.joint).sub(" or ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
         return "over" if cue.phrase and not first else "definite"  # or over, as the next mention will find
     if cue.phrase and "ing " in _SLEEPING.sub("", scope):
@@ -495,10 +560,16 @@ def _scope_state(rule: CueRule, tail: str) -> _State:
         item = scopes.item.match(step, max(step.find(","), 0))
         if not item and scopes.marks.search(step):
             return "over"
-        if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
+        if item and cue.use == "negated" and not cue.headed and not scopes.anew.isdisjoint(step.split()[-3:]):
             return "over"  # "zero buses, one car"
         comma = scope.rfind(",")
-        if item and cue.use == "negated" and _ARTICLE_NEXT.match(scope, comma) and not _AN.search(scope[:comma]):
+        if (
+            item
+            and cue.use == "negated"
+            and not cue.headed
+            and _ARTICLE_NEXT.match(scope, comma)
+            and not _AN.search(scope[:comma])
+        ):
             return "over"  # "no trucks, a red car"
     if tells:
         article = _article(words)
@@ -533,20 +604,29 @@ _WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
 _ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
-_BEFORE = 40  # characters before a cue or a mention, enough for the word before it
+BEFORE = 40
+"""Number of characters before a cue or a mention that are read, enough for the words before it."""
 _N_T = ("n't", "n\u2019t")
-_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED = map(
-    USES.index, ("question", "quoted", "modifier", "comparison", "negated")
+_DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+\s+)?$")  # "does the woman carry"
+_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
+    USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic")
 )
+_WHY = re.compile(r"(?i)\W*(?:why|how\s+come|can\s+you\s+believe)\s+(?!no\b|not\b)")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
-_IN_JSON = re.compile(r"[\[{]\s*$|[\"\]}\d]\s*,\s*$|\"\s*:\s*$")
+_VALUE = re.compile(r"\"\s*:\s*$")
+_IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
+_UNCHECKED = _CROSSES + " "
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"
 _CHECKED = re.compile(rf"[\s|*•\-]*{_CHECK_MARK}")
 _MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*$")
 _MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
+_EMPTY_AFTER = re.compile(r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a)\s*(?:\||$))")
+_BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
+_ABSENT_LIST = re.compile(r"(?i)\"\w*(?:not_\w+|absent\w*|missing\w*|negatives?|invisible)\":( )\[[^\[\]]*$")
+_NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
 _JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
@@ -564,16 +644,18 @@ class CueRule(NamedTuple):
         ends: Words that end the scope.
         backs: Rules for the mention before the cue.
         other: Index of the next rule of the same words, or SPECIAL if there is none.
+        of_t: True for a rule of "t", which counts only behind "n'".
     """
 
     cue: Cue
     use: int
     reach: int
-    states: dict[str, _State]
+    states: dict[str, State]
     may_be_definite: bool
     ends: frozenset[str]
     backs: tuple[Backward, ...] = ()
     other: int = SPECIAL
+    of_t: bool = False
 
 
 class Rules(NamedTuple):
@@ -590,11 +672,6 @@ class Rules(NamedTuple):
     row: Mapping[str, int]
     telling: frozenset[str]
     definite_behind: tuple[str, ...]
-
-    @property
-    def of_t(self) -> frozenset[int]:
-        """Indices of the rules of "t", which count only behind "n'"."""
-        return frozenset(self.of(self.row["t"]))
 
     def of(self, row: int) -> Iterator[int]:
         """Yields the indices of all rules of a cue word, given the index of its first rule."""
@@ -621,7 +698,7 @@ def shipped_rules() -> Rules:
             tuple(cues.backward[name] for name in cue.back),
         )
         for word in cue.words:
-            rules.append(rule._replace(other=row.get(word, SPECIAL)))
+            rules.append(rule._replace(other=row.get(word, SPECIAL), of_t=word == "t"))
             row[word] = len(rules) - 1
     telling = phrase_ends | scopes.pairs | scopes.definite
     return Rules(rules, row, telling, tuple(f" {word} " for word in sorted(scopes.granted)))

@@ -1,13 +1,15 @@
 """Uses of mentions in many captions at once: the batch form of ``uses.py``, with equal results.
 
-NumPy selects the few mentions near a cue, a quotation mark or a noun. The functions of ``uses.py`` then examine the
-selected mentions.
+NumPy selects the mentions near a cue, a quotation mark or a noun. It excludes most of them by the letters around the
+cue (``beginnings.py``), and looks up the text between cue and mention among the texts that it has met
+(``remembered.py``). The functions of ``uses.py`` examine the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,174 +17,500 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
+from .beginnings import OTHER, codes_at, may_begin, may_end, must_end
+from .context import plural_endings
+from .cues import compiled
+from .matcher_batch import Found
+from .remembered import UNKNOWN, Remembered
 from .uses import (
+    BEFORE,
     SPECIAL,
-    USES,
+    STATES,
+    CueRule,
+    Rules,
     SpecialWords,
     behind,
     by_form,
     crossed_out,
+    find_uses_of,
+    goes_on,
     highest,
     in_questions,
     in_quotes,
     in_scope,
+    is_followed,
+    is_there,
+    may_be_crossed_out,
     of_color_or_kin,
     shipped_rules,
+    state_of,
+    tail_of,
 )
 
-_BASE, _NOWHERE = 32, np.iinfo(np.int64).max  # bits of a place before its caption's index; behind all places
+Ints = NDArray[np.int64]
+
+_OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
+
+# how often a cue, and a rule for the mention before a cue, are met before their expressions are worth reading
+_OFTEN, _OFTEN_BACK = 100, 200
 
 
-class _Tables(NamedTuple):
-    """The properties of the cue rules as arrays, indexed by rule.
+class _Rules(NamedTuple):
+    """The cue rules of some uses as arrays.
 
     Attributes:
-        before: Number of characters of the cue before the watched word. For example, "n't" is watched as its "t".
-        reach: Reach of the rule, or -1 for SPECIAL.
-        is_back: True if the rule applies to the mention before the cue.
-        back_reach: Maximum distance in characters from this mention to the cue.
-        other: Index of the next rule of the same words, or SPECIAL.
-        use: Position of the use in USES.
+        reach: (rules,) longest reach of all rules of the words whose first rule this is, or -1.
+        back_reach: (rules,) the same for the distance from a mention to the cue behind it.
+        scopes: Rules with a scope, of each first rule.
+        backs: Rules for the mention before the cue, of each first rule.
+        own_reach: (rules,) reach of each rule itself.
+        use: (rules,) position of the use in USES.
+        before: (rules,) number of characters of the cue before the watched word. For example, "n't" is watched as "t".
+        of_t: (rules,) bool, true for the rules of "t"; see :class:`~scapo_eval.matching.uses.CueRule`.
+        headed: (rules,) bool, true for the rules of headings, in whose scopes a period may be part of a number.
+        is_followed: (rules,) bool, true if the text after a mention decides whether the mention has the use.
     """
 
-    before: NDArray[np.int64]
-    reach: NDArray[np.int64]
-    is_back: NDArray[np.bool_]
-    back_reach: NDArray[np.int64]
-    other: NDArray[np.int64]
-    use: NDArray[np.int64]
+    reach: Ints
+    back_reach: Ints
+    scopes: _Lists
+    backs: _Lists
+    own_reach: Ints
+    use: NDArray[np.uint8]
+    before: Ints
+    of_t: NDArray[np.bool_]
+    headed: NDArray[np.bool_]
+    is_followed: NDArray[np.bool_]
+
+
+class _Lists:
+    """Lists of integers in one array, for a repetition of rows by their lists."""
+
+    def __init__(self, lists: Sequence[Sequence[int]]) -> None:
+        self._counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+        self._first = np.cumsum(self._counts) - self._counts
+        self._items = np.array([item for items in lists for item in items], dtype=np.int64)
+
+    def of(self, which: Ints) -> tuple[Ints, Ints]:
+        """Returns the items of some lists, each with the position in ``which`` of its list."""
+        counts = self._counts[which]
+        row = np.repeat(np.arange(len(which)), counts)
+        stop = np.cumsum(counts)
+        return row, self._items[np.arange(len(row)) + (self._first[which] - stop + counts)[row]]
+
+
+@lru_cache
+def _rules(uses: tuple[Use, ...]) -> _Rules:
+    shipped = shipped_rules()
+    rules = shipped.rules
+    asked = [rule.cue.use in uses for rule in rules]
+    chains = [[k for k in shipped.of(row) if asked[k]] for row in range(len(rules))]
+    scopes = [[k for k in chain if rules[k].reach >= 0] for chain in chains]
+    backs = [[k for k in chain if rules[k].backs] for chain in chains]
+    return _Rules(
+        np.array([max([-1, *(rules[k].reach for k in chain)]) for chain in scopes]),
+        np.array([max([-1, *(back.within for k in chain for back in rules[k].backs)]) for chain in backs]),
+        _Lists(scopes),
+        _Lists(backs),
+        np.array([rule.reach for rule in rules]),
+        np.array([rule.use for rule in rules], dtype=np.uint8),
+        np.array([2 * rule.of_t for rule in rules]),
+        np.array([rule.of_t for rule in rules]),
+        np.array([rule.cue.headed for rule in rules]),
+        np.array([bool(rule.cue.then) for rule in rules]),
+    )
+
+
+class _Letters:
+    """The letters around a cue with which a rule can apply, read when a rule has been met often.
+
+    Attributes:
+        of: (rules,) row of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
+        after: (rows, codes) bool, false if the text after the cue cannot begin like this.
+        before: (rows, codes) bool, false if the text before the cue excludes the rule.
+        asks: (rows, codes) bool, false if no more of the text before the cue decides.
+        then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
+        back_of: (rules,) row of each rule in the tables below.
+        back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
+        adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
+            behind the mention.
+        back_plural, adjacent_plural: The same for mentions in the plural.
+    """
+
+    def __init__(self, shipped: Rules) -> None:
+        rules = shipped.rules
+        first = {rule.cue: rule for rule in reversed(rules)}
+        row = {cue: k for k, cue in enumerate(first)}
+        self.of = np.array([row[rule.cue] for rule in rules])
+        self._rule = [*first.values()]
+        self._met = np.zeros(len(first), dtype=np.int64)
+        shape = len(first), OTHER + 1
+        self.after, self.before, self.asks, self.then = (np.ones(shape, dtype=bool) for _ in range(4))
+        for k, rule in enumerate(self._rule):
+            self.asks[k] = bool(rule.cue.behind or rule.cue.not_behind)
+
+        words = [(word, k) for word, first_rule in shipped.row.items() for k in shipped.of(first_rule)]
+        self._backs = [(word, rules[k].backs) for word, k in words if rules[k].backs]
+        self.back_of = np.zeros(len(rules), dtype=np.int64)
+        self.back_of[[k for _, k in words if rules[k].backs]] = range(len(self._backs))
+        self._met_back = np.zeros(len(self._backs), dtype=np.int64)
+        shape = len(self._backs), OTHER + 1
+        self.back, self.adjacent, self.back_plural, self.adjacent_plural = (
+            np.ones(shape, dtype=bool) for _ in range(4)
+        )
+
+    def rows(self, rules: Ints) -> Ints:
+        """Returns the rows of some rules that have been met, for ``after`` to ``then``."""
+        return self._rows(self.of[rules], self._met, _OFTEN, self._read)
+
+    def back_rows(self, rules: Ints) -> Ints:
+        """Returns the rows of some rules that have been met, for ``back`` to ``adjacent_plural``."""
+        return self._rows(self.back_of[rules], self._met_back, _OFTEN_BACK, self._read_back)
+
+    @staticmethod
+    def _rows(rows: Ints, met: Ints, often: int, read: Callable[[int], None]) -> Ints:
+        before = met.copy()
+        met += np.bincount(rows, minlength=len(met))
+        for row in ((before < often) & (met >= often)).nonzero()[0].tolist():
+            read(row)
+        return rows
+
+    def _read(self, row: int) -> None:
+        cue = self._rule[row].cue
+        if cue.after:
+            self.after[row] = may_begin(compiled(cue.after))
+        if cue.then:
+            self.then[row] = may_begin(compiled(cue.then))
+        if not all(word.isalnum() for word in cue.words):
+            return  # the text before the last part of such a word is read
+        before, asks = np.ones(OTHER + 1, dtype=bool), np.zeros(OTHER + 1, dtype=bool)
+        if cue.behind:
+            before &= may_end(compiled(cue.behind))
+            asks |= before
+        if cue.not_behind:
+            before &= ~must_end(compiled(cue.not_behind))
+            asks |= may_end(compiled(cue.not_behind))
+        self.before[row], self.asks[row] = before, asks
+
+    def _read_back(self, row: int) -> None:
+        word, backs = self._backs[row]
+        for known, table, plural in (
+            ("", self.back, self.back_plural),
+            (" " + word, self.adjacent, self.adjacent_plural),
+        ):
+            begins = np.array([may_begin(back.pattern, known) for back in backs])
+            plural[row] = begins.any(axis=0)
+            table[row] = begins[[not back.plural for back in backs]].any(axis=0)
 
 
 @cache
-def _tables() -> _Tables:
-    rules = shipped_rules()
-    before = np.zeros(len(rules.rules), dtype=np.int64)
-    before[list(rules.of(rules.row["t"]))] = 2
-    reach = np.array([rule.reach for rule in rules.rules])
-    back_reach = [max([-1, *(back.within for back in rule.backs)]) for rule in rules.rules]
-    is_back = np.array([bool(rule.cue.back) for rule in rules.rules])
-    other, use = (np.array([getattr(rule, name) for rule in rules.rules]) for name in ("other", "use"))
-    return _Tables(before, reach, is_back, np.array(back_reach), other, use)
+def _letters() -> _Letters:
+    return _Letters(shipped_rules())
 
 
-def find_uses(
-    texts: Sequence[str],
-    mentions: MentionColumns,
-    cues: MentionColumns,
-    look: NDArray[np.bool_],
-    quoting: Sequence[int],
-    asking: Sequence[int],
-    uses: tuple[Use, ...],
-    words: SpecialWords,
-) -> NDArray[np.uint8]:
+class _OfThread(threading.local):
+    """Caches of one thread: the states of texts between cues and mentions, and whether rules apply to the texts before
+    cues (1 or 0).
+    """
+
+    def __init__(self) -> None:
+        first_id = len(shipped_rules().rules)
+        self.met, self.told = Remembered(first_id), Remembered(first_id)
+
+
+@cache
+def _of_thread() -> _OfThread:
+    return _OfThread()
+
+
+def clear_met() -> None:
+    """Clears the cache of texts around cues of this thread, for measurements. No result depends on the cache."""
+    _of_thread.cache_clear()
+
+
+def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: SpecialWords) -> NDArray[np.uint8]:
     """Returns the uses of all mentions in many captions, restricted to some uses.
 
     Args:
         texts: Captions.
-        mentions: Mentions in the captions.
-        cues: Cue words of the uses in the captions; see :func:`~scapo_eval.matching.uses.cue_words`.
-        look: (mentions,) bool, false for mentions that no noun follows and that are not in capitals.
-        quoting: Indices of captions, including all captions with a mention between quotation marks.
-        asking: Indices of captions, including all captions with a question mark.
+        found: Mentions in the captions, and the cue words of the uses (:func:`~scapo_eval.matching.uses.cue_words`).
         uses: Uses to find.
         words: Special words of the vocabulary.
 
     Returns:
         (mentions,) positions in USES. Mentions with none of the uses are claims, coded 0.
     """
+    mentions = found.mentions
     if not uses or not len(mentions.start):
         return np.zeros(len(mentions.start), dtype=np.uint8)
-    tables = _tables()
-    caption = mentions.caption
-    starts, ends, indptr = mentions.start.data, mentions.end.data, mentions.indptr.data  # give plain integers
-    base = caption << _BASE
-    place = np.append(base + mentions.start, _NOWHERE)
-    of_cue, which = _rules_of(cues.label_id, uses)
-    owner, cue_end = cues.caption[of_cue] << _BASE, cues.end[of_cue]
-    begin = cues.start[of_cue] - tables.before[which]
-    following = np.searchsorted(place, owner + begin)
-
-    row_uses: list[Iterable[tuple[int, int]]] = []
-    if "quoted" in uses:
-        row_uses += [in_quotes(texts[k], starts, ends, indptr[k], indptr[k + 1]) for k in quoting]
-    if "question" in uses:
-        row_uses += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in asking]
-    if "negated" in uses:
-        row_uses += [
-            crossed_out(text, starts, ends, indptr[k], indptr[k + 1])
-            for k, text in enumerate(texts)
-            if not text.isascii()
-        ]
-    if "modifier" in uses:
-        row = look.nonzero()[0]
-        row = row[~_listed(mentions, row, place, base + mentions.end)]
-        row_uses.append(by_form(texts, _rows(caption[row], row, mentions.start[row], mentions.end[row])))
-        row = following[which == SPECIAL]
-        row = row[row < len(caption)]
-        special = _rows(caption[row], row, mentions.start[row], mentions.end[row])
-        row_uses.append(of_color_or_kin(texts, starts, ends, mentions.label_id.data, indptr, special, words))
-    gap = place[following] - owner - cue_end
-    near = ((gap >= 0) & (gap <= tables.reach[which])).nonzero()[0]
-    row = following[near]
-    scopes = _rows(caption[row], cue_end[near], mentions.start[row], row, which[near])
-    row_uses.append(in_scope(texts, starts, ends, indptr, scopes))
-    back = tables.is_back[which].nonzero()[0]
-    row, begin = following[back] - 1, begin[back]
-    distance = owner[back] + begin - base[row] - mentions.end[row]
-    near = ((row >= 0) & (distance <= tables.back_reach[which[back]])).nonzero()[0]
-    row = row[near]
-    row_uses.append(behind(texts, starts, ends, indptr, _rows(caption[row], begin[near], row, which[back[near]])))
-    return np.frombuffer(highest(len(starts), row_uses), dtype=np.uint8)
+    if not found.plain:
+        return _Batch(texts, found, uses).find(words)
+    codes = np.zeros(len(mentions.start), dtype=np.uint8)
+    for k in found.plain:
+        rows, (own, cues) = mentions.row(k), (_spans_of(columns, k) for columns in (mentions, found.watched))
+        codes[rows] = np.frombuffer(find_uses_of(texts[k], own, cues, uses, words), dtype=np.uint8)
+    kept = ~np.isin(mentions.caption, found.plain)
+    watched = found.watched.only(~np.isin(found.watched.caption, found.plain))
+    rest = found._replace(mentions=mentions.only(kept), watched=watched, look=found.look[kept], plain=[])
+    codes[kept] = find_uses(texts, rest, uses, words)
+    return codes
 
 
-def _rules_of(first: NDArray[Any], uses: tuple[Use, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns all rules of some cue words that assign one of some uses.
+def _spans_of(columns: MentionColumns, caption: int) -> list[tuple[int, int, int]]:
+    rows = columns.row(caption)
+    return [*_rows(columns.start[rows], columns.end[rows], columns.label_id[rows])]
+
+
+class _Scopes(NamedTuple):
+    """Cues with a mention in reach, as columns.
+
+    Attributes:
+        begin: Position behind the cue, or behind the previous mention.
+        parent: Id of the text from the cue to that position; see :class:`~scapo_eval.matching.remembered.Remembered`.
+        row: Row of the mention.
+        rule: Rule of the cue.
+        cue_end: Position behind the cue.
+        first: Row of the first mention behind the cue.
+    """
+
+    begin: NDArray[Any]
+    parent: Ints
+    row: Ints
+    rule: Ints
+    cue_end: Ints
+    first: Ints
+
+    def only(self, kept: Ints | NDArray[np.bool_]) -> _Scopes:
+        """Returns the rows that an index or a mask selects."""
+        return _Scopes(*(column[kept] for column in self))
+
+
+class _Batch:
+    """A batch of captions. All positions are those of ``Found.byte``.
 
     Args:
-        first: (words,) index of the first rule of each word.
+        texts: Captions.
+        found: Mentions and cue words, none of them in a caption of ``Found.plain``.
         uses: Uses to find.
-
-    Returns:
-        (rules,) position in ``first`` of each rule's word, and the index of the rule. Special words keep their SPECIAL.
     """
-    tables = _tables()
-    words, rules = [np.arange(len(first))], [first.astype(np.int64)]
-    while len(words[-1]):
-        further = tables.other[rules[-1]]
-        kept = further.nonzero()[0]  # SPECIAL is 0 and has no further rules
-        words.append(words[-1][kept])
-        rules.append(further[kept])
-    word, rule = np.concatenate(words), np.concatenate(rules)
-    is_asked = np.isin(tables.use, [USES.index(use) for use in uses])
-    is_asked[SPECIAL] = True
-    kept = is_asked[rule].nonzero()[0]
-    return word[kept], rule[kept]
+
+    def __init__(self, texts: Sequence[str], found: Found, uses: tuple[Use, ...]) -> None:
+        self._texts, self._found, self._uses = texts, found, uses
+        self._byte = found.byte
+        mentions = found.mentions
+        self._caption = mentions.caption
+        self._starts, self._ends = mentions.start.data, mentions.end.data  # give plain integers
+        self._indptr = mentions.indptr.data
+        offset = found.offset[self._caption]
+        self._place = offset + mentions.start
+        self._until = offset + mentions.end
+
+    def find(self, words: SpecialWords) -> NDArray[np.uint8]:
+        """Returns the (mentions,) uses."""
+        texts, starts, ends, indptr = self._texts, self._starts, self._ends, self._indptr
+        found, uses = self._found, self._uses
+        parts: list[Iterable[tuple[int, int]]] = []
+        if "quoted" in uses:
+            parts += [in_quotes(texts[k], starts, ends, indptr[k], indptr[k + 1]) for k in found.quoting]
+        if "question" in uses:
+            parts += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in found.asking]
+        if "negated" in uses:
+            parts += [
+                crossed_out(texts[k], starts, ends, indptr[k], indptr[k + 1])
+                for k in found.marking
+                if may_be_crossed_out(texts[k])
+            ]
+
+        cues = found.watched
+        cue_caption, rule = cues.caption, cues.label_id.astype(np.int64)
+        rules = _rules(uses)
+        offset = found.offset[cue_caption]
+        cue_end = offset + cues.end
+        begin = offset + cues.start
+        begin -= rules.before[rule]
+        following = np.searchsorted(self._place, begin)
+        if "modifier" in uses:
+            row = found.look.nonzero()[0]
+            parts.append(by_form(texts, self._spans(row[~self._listed(row)])))
+            row = following[rule == SPECIAL]
+            special = self._spans(row[row < len(self._place)])
+            parts.append(of_color_or_kin(texts, starts, ends, found.mentions.label_id.data, indptr, special, words))
+
+        row = following - 1
+        distance = begin - self._until.take(row, mode="clip")
+        near = ((row >= 0) & (distance <= rules.back_reach[rule])).nonzero()[0]
+        near = near[cue_caption[near] == self._caption[row[near]]]
+        word, back = rules.backs.of(rule[near])
+        near = near[word]
+        kept = self._may_be_said_of(row[near], back, offset[near] + cues.start[near], cue_end[near]).nonzero()[0]
+        near, row = near[kept], row[near[kept]]
+        backs = _rows(self._caption[row], begin[near] - offset[near], row, back[kept])
+        parts.append(behind(texts, starts, ends, indptr, backs))
+
+        gap = self._place.take(following, mode="clip") - cue_end
+        near = ((following < len(self._place)) & (gap >= 0) & (gap <= rules.reach[rule])).nonzero()[0]
+        near = near[cue_caption[near] == self._caption[following[near]]]
+        word, of = rules.scopes.of(rule[near])
+        codes = codes_at(self._byte, cue_end[near])[word]
+        near = near[word]
+        letters = _letters()
+        cue = letters.rows(of)
+        kept = ((gap[near] <= rules.own_reach[of]) & letters.after[cue, codes]).nonzero()[0]
+        near, of, cue = near[kept], of[kept], cue[kept]
+        at = offset[near] + cues.start[near] - 1
+        codes = codes_at(self._byte, at, -1)
+        kept = letters.before[cue, codes]
+        asks = (letters.asks[cue, codes] | rules.of_t[of])[kept]
+        near, of = near[kept], of[kept]
+        scopes = _Scopes(cue_end[near], of, following[near], of, cue_end[near], following[near])
+        by_hand = rules.headed[of]
+        if found.wide:
+            is_wide = np.zeros(len(texts), dtype=bool)
+            is_wide[found.wide] = True
+            by_hand |= is_wide[cue_caption[near]]
+        if by_hand.any():
+            row, at = scopes.row[by_hand], offset[near[by_hand]]
+            columns = self._caption[row], cue_end[near[by_hand]] - at, found.mentions.start[row], row, of[by_hand]
+            parts.append(in_scope(texts, starts, ends, indptr, _rows(*columns)))
+            scopes, asks = scopes.only(~by_hand), asks[~by_hand]
+        uses_found = np.frombuffer(highest(len(starts), parts), dtype=np.uint8)  # of a bytearray, so it can be written
+        for rows, use in self._in_scope(scopes, asks):
+            np.maximum.at(uses_found, rows, use)
+        return uses_found
+
+    def _in_scope(self, scopes: _Scopes, asks: NDArray[np.bool_]) -> Iterator[tuple[Ints, NDArray[np.uint8]]]:
+        """Yields mentions in the scopes of cues, and their uses; see :func:`~scapo_eval.matching.uses.in_scope`.
+
+        Args:
+            scopes: Cues, each with the first mention after it.
+            asks: (scopes,) bool, true if the text before the cue decides.
+        """
+        rules, letters, met = _rules(self._uses), _letters(), _of_thread().met
+        while len(scopes.row):
+            keys = met.keys(self._byte, scopes.begin, self._place[scopes.row] - scopes.begin, scopes.parent)
+            state, ids = met.find(keys)
+            kept = state != _OVER
+            kept &= (keys[:, :-1].view(np.uint8) != ord(".")).all(axis=1)
+            rows = (kept & asks).nonzero()[0]
+            kept[rows] = self._are_there(scopes.only(rows))
+            rows = kept.nonzero()[0]
+            scopes, keys, state, ids = scopes.only(rows), keys[rows], state[rows], ids[rows]
+            rows = (state == UNKNOWN).nonzero()[0]
+            if len(rows):
+                new = np.array(self._states(scopes.only(rows)), dtype=np.uint8)
+                state[rows], ids[rows] = new, met.add(keys[rows], new)
+            kept = state != _OVER
+            rows = (state == _LISTED).nonzero()[0]
+            kept[rows] = [goes_on(text, end) for _, text, end in self._behind_mentions(scopes.only(rows))]
+            scopes, state, ids = scopes.only(kept), state[kept], ids[kept]
+            claimed = (state != _DEFINITE) & letters.then[
+                letters.of[scopes.rule], codes_at(self._byte, self._until[scopes.row])
+            ]
+            rows = (claimed & rules.is_followed[scopes.rule]).nonzero()[0]
+            claimed[rows] = [is_followed(*at) for at in self._behind_mentions(scopes.only(rows))]
+            yield scopes.row[claimed], rules.use[scopes.rule[claimed]]
+            row = scopes.row + 1
+            kept = (row < len(self._place)).nonzero()[0]
+            kept = kept[self._caption[row[kept]] == self._caption[scopes.row[kept]]]
+            kept = kept[self._place[row[kept]] - scopes.cue_end[kept] <= rules.own_reach[scopes.rule[kept]]]
+            scopes = scopes._replace(begin=self._until[scopes.row], parent=ids, row=row).only(kept)
+            asks = np.zeros(len(kept), dtype=bool)  # the first mention has told
+
+    def _states(self, scopes: _Scopes) -> list[int]:
+        """Returns the states of mentions in the scopes of cues, as positions in STATES."""
+        starts, ends = self._starts, self._ends
+        shift = self._found.offset[self._caption[scopes.row]]
+        rules = shipped_rules().rules
+        return [
+            STATES.index(state_of(rules[rule], tail_of(self._texts[k], end, starts, ends, first, row)))
+            for k, rule, end, first, row in _rows(
+                self._caption[scopes.row], scopes.rule, scopes.cue_end - shift, scopes.first, scopes.row
+            )
+        ]
+
+    def _are_there(self, scopes: _Scopes) -> NDArray[np.bool_]:
+        """Returns a mask of the rules that apply to their cues; see :func:`~scapo_eval.matching.uses.is_there`."""
+        if not len(scopes.row):
+            return np.zeros(0, dtype=bool)
+        caption = self._caption[scopes.row]
+        begin = np.maximum(scopes.cue_end - BEFORE, self._found.offset[caption])
+        told = _of_thread().told
+        keys = told.keys(self._byte, begin, scopes.cue_end - begin, scopes.rule)
+        there, _ = told.find(keys)
+        rows = (there == UNKNOWN).nonzero()[0]
+        if len(rows):
+            rules, ends = shipped_rules().rules, scopes.cue_end - self._found.offset[caption]
+            places = _rows(scopes.rule[rows], caption[rows], ends[rows])
+            there[rows] = [is_there(rules[rule], self._texts[k], end) for rule, k, end in places]
+            told.add(keys[rows], there[rows])
+        return there.astype(bool)
+
+    def _behind_mentions(self, scopes: _Scopes) -> Iterator[tuple[CueRule, str, int]]:
+        """Yields the rule of each scope, its caption, and the end of its mention."""
+        rules = shipped_rules().rules
+        for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
+            yield rules[rule], self._texts[k], self._ends[row]
+
+    def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
+        """Returns a mask of the mentions of which cues behind them may be said, judging by the letters behind the
+        mentions and the cues, and by the last letters of the mentions.
+
+        Args:
+            row: Rows of the mentions.
+            rule: Rules of the cues.
+            begin, cue_end: Spans of the words that tell the cues.
+        """
+        letters = _letters()
+        cue, end = letters.back_rows(rule), self._until[row]
+        adjacent = (begin == end + 1) & (self._byte[end] == ord(" "))
+        codes, further = codes_at(self._byte, end), codes_at(self._byte, cue_end)
+        may: NDArray[np.bool_] = letters.back[cue, codes] & (letters.adjacent[cue, further] | ~adjacent)
+        plural = letters.back_plural[cue, codes] & (letters.adjacent_plural[cue, further] | ~adjacent)
+        rows = (plural & ~may).nonzero()[0]
+        last = self._byte[end[rows, None] - (2, 1)] | 0x20
+        may[rows] = _plural_endings()[last[:, 0], last[:, 1]]
+        return may
+
+    def _spans(self, row: Ints) -> Iterator[Any]:
+        """Returns an iterator over mentions, each with caption, row, start and end."""
+        mentions = self._found.mentions
+        return _rows(self._caption[row], row, mentions.start[row], mentions.end[row])
+
+    def _listed(self, row: Ints) -> NDArray[np.bool_]:
+        """Returns a (rows,) mask of the mentions in a list without commas.
+
+        Such a list consists of three adjacent mentions, or of two adjacent mentions at the beginning of a text.
+        Mentions in a list are not modifiers.
+
+        Args:
+            row: Rows of the mentions to check.
+        """
+        mentions, caption = self._found.mentions, self._caption
+
+        def is_beside(row: Ints) -> NDArray[np.bool_]:
+            """Returns a mask of the mentions that stand right behind the one before them."""
+            last, this = (row - 1).clip(0, len(caption) - 1), row.clip(0, len(caption) - 1)
+            beside: NDArray[np.bool_] = caption[this] == caption[last]
+            beside &= (mentions.start[this] == mentions.end[last] + 1) & (this > last)
+            return beside
+
+        before, itself, behind, further = (is_beside(row + k) for k in (-1, 0, 1, 2))
+        listed: NDArray[np.bool_] = (itself & (before | behind)) | (behind & further)
+        listed |= behind & (mentions.start[row] == 0)
+        return listed
+
+
+@cache
+def _plural_endings() -> NDArray[np.bool_]:
+    """Returns a (second last, last) table of the bytes with which nouns in the plural end, as a superset."""
+    table = np.zeros((256, 256), dtype=bool)
+    table[:, ord("s")] = True
+    table[ord("a") : ord("z") + 1, ord("s")] = False
+    for pair in plural_endings():
+        table[ord(pair[0]), ord(pair[1])] = True
+    return table
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
     """Returns an iterator over the rows of several columns, with plain Python integers."""
     return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _listed(
-    mentions: MentionColumns, row: NDArray[np.int64], place: NDArray[np.int64], until: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Returns a (rows,) mask of the mentions in a list without commas.
-
-    Such a list consists of three adjacent mentions, or of two adjacent mentions at the beginning of a text. Mentions in
-    a list are not modifiers.
-
-    Args:
-        mentions: Mentions in captions.
-        row: Indices of the mentions to check.
-        place: (mentions + 1,) start of each mention in the concatenated captions, followed by a position after all
-            captions.
-        until: (mentions,) end of each mention in the concatenated captions.
-    """
-    # whether the mention k rows on stands right behind the one before it
-    before, itself, behind, further = (
-        place.take(row + k, mode="clip") == until.take(row + k - 1, mode="clip") + 1 for k in (-1, 0, 1, 2)
-    )
-    listed: NDArray[np.bool_] = (itself & (before | behind)) | (behind & further)
-    listed |= behind & (mentions.start[row] == 0)
-    return listed

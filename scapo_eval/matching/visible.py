@@ -58,6 +58,7 @@ letters, in upper or lower case.
 _ASCII_LETTER = re.compile("[A-Za-z]")
 _WORD = re.compile(r"[^\W\d_]+")
 _NO_WIDTH = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u180e\u034f\u061c"
+_BREAK = re.compile(f"[{_NO_WIDTH}\u00ad]")
 _BETWEEN = re.compile(f"(?<=[^\\W_])\u00ad+(?=[^\\W_])|(?<=[A-Za-z0-9])[{_NO_WIDTH}\u00ad]+(?=[A-Za-z0-9])")
 
 
@@ -118,7 +119,7 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
         The changed text, and the position of each of its characters in the original text. The result is None if no
         character was removed.
     """
-    if text.isascii() or _BETWEEN.search(text) is None:
+    if text.isascii() or _BREAK.search(text) is None or _BETWEEN.search(text) is None:
         return None
     places: list[int] = []
     at = 0

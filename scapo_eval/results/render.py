@@ -375,8 +375,9 @@ def _notes(documents: Mapping[str, Mapping[str, Any]], shown: Sequence[ShownMetr
     if tests := test_of(rows):
         baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
         yield (
-            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: best and "
-            "significantly better than the baseline. A bold baseline is significantly better than all other systems."
+            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). A bold value is the best "
+            "in its column and significantly better than the baseline. A bold baseline is significantly better than "
+            "all other systems."
         )
     for key, document in used.items():
         sizes = {system["name"]: system["n_images"] for system in document["systems"]}
@@ -405,7 +406,7 @@ def _system_notes(
         else:
             yield f"{against}, scored on different images: " + "; ".join(f"{k} {v}" for k, v in texts.items()) + "."
     if differing := rows[0].get("differing"):
-        yield f"{against}: scored differently in {', '.join(differing)}."
+        yield f"{system} and {rows[0]['baseline']} were scored with different settings: {', '.join(differing)}."
 
 
 def render(table: Table, form: TableFormat) -> str:

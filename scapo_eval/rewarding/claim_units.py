@@ -8,23 +8,26 @@ content. A count that adds nothing to presence ("at least one dog") is not count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.columns import MentionColumns
 from ..base.ids import canonical_image_id
-from ..base.types import State
-from ..claiming.claim import Claim, ClaimKind
+from ..base.types import State, Use
+from ..claiming.claim import KINDS, Claim, ClaimKind
 from ..claiming.cues import shipped_claim_cues
-from ..claiming.extract import ClaimExtractor
-from ..matching.uses import LEFT_OUT, Reading
+from ..claiming.extract import ClaimColumns, ClaimExtractor
+from ..matching.uses import LEFT_OUT, USES, Reading, left_out_codes
 from ..matching.vocabulary import Vocabulary
-from ..truths.claim_oracle import ClaimOracle, fact_of
+from ..truths.claim_oracle import ClaimOracle
 from ..truths.scenes import Scenes
 
 _INVERSE = {"right of": "left of", "below": "above"}
 _AT_LEAST_ONE = "1+"
+_COUNT = KINDS.index("count")
 
 
 class Unit(NamedTuple):
@@ -71,48 +74,149 @@ class UnitReader:
     ) -> None:
         self.extractor = ClaimExtractor(vocabulary, kinds)
         self.oracle = ClaimOracle(vocabulary, scenes=tuple(scenes))
-        self.left_out = LEFT_OUT[reading]
+        self.left_out = left_out_codes(reading)
+        # without a reading, only these uses decide which mentions are objects
+        self.uses: tuple[Use, ...] = USES if LEFT_OUT[reading] else USES[USES.index("modifier") :]
 
     @property
     def signature(self) -> str:
         """The scenes and the extraction rules with their hashes, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
-    def read(self, image_ids: Sequence[object], texts: Sequence[str]) -> UnitColumns:
-        """Returns the claims of n texts. An empty text has no claims, so its image id is not checked."""
-        judged = dict[tuple[object, ...], State]()
-        ids, units = dict[tuple[str, ...], int](), list[Unit]()
-        rows = list[tuple[int, int, int, State]]()
-        for k, claims in enumerate(self.extractor.find_batch(texts)):
-            image = canonical_image_id(image_ids[k]) if claims else ""
-            for claim in claims:
-                if claim.use in self.left_out or (claim.kind == "count" and claim.value == _AT_LEAST_ONE):
-                    continue
-                asked = image, claim.key, claim.restricted
-                state = judged.get(asked)
-                if state is None:
-                    state = judged[asked] = self.oracle.state(image, claim)
-                says = _says(claim, state)
-                at = ids.setdefault(says, len(ids))
-                if at == len(units):
-                    units.append(Unit(claim.kind, _named(claim, state, says)))
-                rows.append((k, claim.start, at, state))
-        text, start, unit, state_of = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-        return UnitColumns(text, start, unit, state_of.astype(np.int8), units)
+    def read(
+        self,
+        image_ids: Sequence[object],
+        texts: Sequence[str],
+        mentions: MentionColumns,
+        uses: NDArray[np.uint8],
+    ) -> UnitColumns:
+        """Returns the claims of n texts.
+
+        Args:
+            image_ids: n image ids. The id of a text without claims, such as an empty text, is not checked.
+            texts: n texts.
+            mentions: All mentions in the texts.
+            uses: (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+        """
+        found = self.extractor.columns(texts, mentions, uses)
+        images = dict[str, int]()
+        image_of = np.zeros(len(texts), dtype=np.int64)
+        for k in np.flatnonzero(np.bincount(found.caption, minlength=len(texts))).tolist():
+            image_of[k] = images.setdefault(canonical_image_id(image_ids[k]), len(images))
+        adds_nothing = np.array([value == _AT_LEAST_ONE for value in found.values])
+        kept = ~self.left_out[found.use] & ~((found.kind == _COUNT) & adds_nothing[found.value])
+        rows = np.flatnonzero(kept)
+        content, parts, claims = self._contents(found, rows)
+        # each distinct claim about an image is judged once
+        asked = image_of[found.caption[rows]] * len(claims) + content
+        distinct, which = np.unique(asked, return_inverse=True)
+        of_image, claim_of = np.divmod(distinct, max(len(claims), 1))
+        states = list[State]()
+        begins = np.searchsorted(of_image, np.arange(len(images) + 1)).tolist()
+        for image, begin, end in zip(images, begins, begins[1:], strict=False):
+            states += self.oracle.states_in(image, [claims[claim] for claim in claim_of[begin:end].tolist()])
+        state = np.array(states, dtype=np.int8)[which]
+        unit, first = self._units(content, parts, state)
+        units = _Units([claims[at] for at in content[first].tolist()], state[first].tolist())
+        return UnitColumns(found.caption[rows], found.start[rows], unit, state, units)
+
+    def _contents(
+        self, found: ClaimColumns, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Claim]]:
+        """Returns the distinct contents of claims.
+
+        Args:
+            found: Claims.
+            rows: Rows of the claims to look at.
+
+        Returns:
+            (rows,) index of the content of each claim; (contents, 5) kind, label, other label, value and restriction of
+            each content, where 0 is no label; and one claim of each content.
+        """
+        labels, values = self.extractor.matcher.vocabulary.labels, found.values
+        parts = np.stack([found.kind, found.label + 1, found.other + 1, found.value, found.restricted], axis=1)[rows]
+        sizes = (len(KINDS), len(labels) + 1, len(labels) + 1, len(values), 2)
+        _, first, content = np.unique(
+            np.ravel_multi_index(tuple(parts.T), sizes), return_index=True, return_inverse=True
+        )
+        named = ["", *labels]
+        claims = [
+            _claim_of(KINDS[kind], named[label], values[value], values[category], named[other], bool(some))
+            for (kind, label, other, value, some), category in zip(
+                parts[first].tolist(), found.category[rows[first]].tolist(), strict=True
+            )
+        ]
+        return content, self._facts(parts[first], values), claims
+
+    @staticmethod
+    def _facts(parts: NDArray[np.int64], values: Sequence[str]) -> NDArray[np.int64]:
+        """Returns the parts of contents, followed by the parts of the facts that they state if they are true."""
+        kind, label, other, value, _ = parts.T
+        fact = parts.copy()
+        fact[:, 4] = 2  # a fact, which no false claim is counted with
+        fact[kind == _COUNT, 3] = 0
+        for said, inverse in _INVERSE.items():
+            if said in values and inverse in values:
+                turned = (value == values.index(said)) & (other > 0)
+                fact[turned, 1], fact[turned, 2], fact[turned, 3] = other[turned], label[turned], values.index(inverse)
+        written = dict[str, int]()
+        for k in np.flatnonzero(kind == KINDS.index("text")).tolist():
+            text = " ".join(values[value[k]].casefold().split())
+            fact[k, 1], fact[k, 3] = 0, written.setdefault(text, len(written))
+        return np.stack([parts, fact], axis=1)
+
+    @staticmethod
+    def _units(
+        content: NDArray[np.int64], parts: NDArray[np.int64], state: NDArray[np.int8]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the unit of each claim, numbered in order of appearance, and the first claim of each unit."""
+        said = parts[content, (state == 1).astype(np.int64)]
+        sizes = said.max(axis=0, initial=0) + 1
+        packed = np.ravel_multi_index(tuple(said.T), tuple(sizes.tolist()))
+        _, first, which = np.unique(packed, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        return number[which], first[order]
 
 
-def _says(claim: Claim, state: State) -> tuple[str, ...]:
-    """Returns the key that identifies a claim: its fact if the claim is true, otherwise its content."""
-    if state != 1:
-        return "", *claim.key, "some" if claim.restricted else ""
-    if claim.value in _INVERSE and claim.other:
-        return claim.kind, claim.other, _INVERSE[claim.value], claim.label
-    return claim.kind, *fact_of(claim)
+class _Units(Sequence[Unit]):
+    """Distinct claims, whose names are made on demand.
+
+    Args:
+        claims: One claim of each unit.
+        states: Their states.
+    """
+
+    def __init__(self, claims: list[Claim], states: list[int]) -> None:
+        self._claims, self._states = claims, states
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @overload
+    def __getitem__(self, at: int) -> Unit: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Unit]: ...
+    def __getitem__(self, at: int | slice) -> Unit | list[Unit]:
+        if isinstance(at, slice):
+            return [self[k] for k in range(*at.indices(len(self)))]
+        claim = self._claims[at]
+        return Unit(claim.kind, _named(claim, self._states[at]))
 
 
-def _named(claim: Claim, state: State, says: tuple[str, ...]) -> str:
+@lru_cache(maxsize=1 << 14)
+def _claim_of(kind: ClaimKind, label: str, value: str, category: str, other: str, restricted: bool) -> Claim:
+    """Returns a claim without a place."""
+    return Claim(kind, label, value, category, other, 0, 0, "claim", (), restricted)
+
+
+def _named(claim: Claim, state: int) -> str:
     if claim.kind == "relation" and claim.other:
-        return f"{claim.label} {claim.value} {claim.other}" if state != 1 else " ".join(says[1:])
+        label, value, other = claim.label, claim.value, claim.other
+        if state == 1 and value in _INVERSE:
+            label, value, other = other, _INVERSE[value], label
+        return f"{label} {value} {other}"
     if claim.kind == "text":
         return f'"{claim.value}"'
     if claim.kind == "count":

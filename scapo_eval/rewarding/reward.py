@@ -705,7 +705,7 @@ class SubsentenceReward:
         claims = self._claims(texts, read, spans, owner, rows)
         units: Sequence[Unit] = ()
         if self._units is not None:
-            beyond = self._units.read(image_ids, read.answers)
+            beyond = self._units.read(image_ids, read.answers, read.mentions, read.all_uses)
             claims, units = claims.beside(beyond, spans, owner, texts, len(self.truth.vocabulary.labels)), beyond.units
         n_pieces = len(owner)
         new, rep = (
@@ -760,7 +760,10 @@ class SubsentenceReward:
         if self.config.answer_only:
             besides = {k: spans for k, text in enumerate(texts) if (spans := spans_besides_answer(text))}
         answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
-        return _Read(answers, besides, *self.matcher.find_left_out(answers))
+        if self._units is not None:
+            return _Read(answers, besides, *self.matcher.find_both_uses(answers, self._units.uses))
+        mentions, uses = self.matcher.find_left_out(answers)
+        return _Read(answers, besides, mentions, uses, uses)
 
     def _cut(self, read: _Read) -> SpanColumns:
         """Segments responses into pieces. No boundary falls inside a mention, even if the mention is not a claim."""
@@ -934,12 +937,14 @@ class _Read(NamedTuple):
             text.
         mentions: Mentions in the answers.
         uses: (mentions,) code of the use of each mention that the reading omits.
+        all_uses: (mentions,) code of the use of each mention if claims beyond presence count, otherwise ``uses``.
     """
 
     answers: list[str]
     besides: Mapping[int, list[tuple[int, int]]]
     mentions: MentionColumns
     uses: NDArray[np.uint8]
+    all_uses: NDArray[np.uint8]
 
 
 class _Claims(NamedTuple):

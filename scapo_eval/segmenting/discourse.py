@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
@@ -49,43 +48,41 @@ WRAPPED_FROM = 40
 """Minimum length in characters of a line that may continue in the next line."""
 
 # Word lists: closed classes, and the verbs of image descriptions that connect a subject to its description.
-_RELATIVES = frozenset("which who whose whom that what where when".split())
-_CONJUNCTIONS = frozenset(
+RELATIVES = frozenset("which who whose whom that what where when".split())
+CONJUNCTIONS = frozenset(
     "and but or nor yet so while whereas although though as because since if unless until then".split()
 )
-_PREPOSITIONS = frozenset(
+PREPOSITIONS = frozenset(
     "about above across after against ahead along among around at away before behind below beneath beside between "
     "beyond by down during for from in inside into near next of off on onto out outside over through to toward towards "
     "under underneath up upon with within without".split()
 )
-_PLACES = _PREPOSITIONS - {"of", "for", "as", "about", "after", "before", "during"}
-_DETERMINERS = frozenset(
+PLACES = PREPOSITIONS - {"of", "for", "as", "about", "after", "before", "during"}
+DETERMINERS = frozenset(
     "a an the this these those its their his her my our your some any no each every another both all several many one "
     "two three four five more".split()
 )
-_OWN = frozenset("its their his her each one another some both all most".split())
-_AFTER_PARTICIPLE = _PREPOSITIONS | _DETERMINERS | frozenset("it them him that as how and what if".split())
-_PARTICIPLES = frozenset(
+OWN = frozenset("its their his her each one another some both all most".split())
+AFTER_PARTICIPLE = PREPOSITIONS | DETERMINERS | frozenset("it them him that as how and what if".split())
+PARTICIPLES = frozenset(
     "adding allowing appearing casting capturing carrying conveying covering creating displaying emphasizing enhancing "
     "featuring forming giving hinting highlighting holding implying indicating leading leaving looking making matching "
     "offering providing reflecting revealing showcasing showing suggesting surrounding using wearing".split()
 )
-_IRREGULAR = frozenset(
+IRREGULAR = frozenset(
     "bent built caught cut drawn given held hidden hung known laid left lit made seen set shown spread taken thrown "
     "torn worn woven written".split()
 )
-_NO_PARTICIPLES = frozenset(
+NO_PARTICIPLES = frozenset(
     "building ceiling clothing during evening including morning nothing something string anything everything being "
     "railing lighting painting flooring paneling".split()
 )
-_MODALS = frozenset(
-    "to can could may might must will would shall should cannot can't do does did don't doesn't".split()
-)
+MODALS = frozenset("to can could may might must will would shall should cannot can't do does did don't doesn't".split())
 _BASE_VERBS = frozenset(
     "add appear complement contain convey create enhance fill give have include indicate make provide represent "
     "resemble seem show stand suggest surround".split()
 )
-_FINITE = _BASE_VERBS | frozenset(
+FINITE = _BASE_VERBS | frozenset(
     "is are was were am has had does do did can could may might must will would shall should cannot isn't aren't "
     "wasn't weren't doesn't don't can't "
     "adds allows appears begins belongs blends brings captures carries casts catches comes complements connects "
@@ -97,19 +94,19 @@ _FINITE = _BASE_VERBS | frozenset(
     "shows sits spans stands stretches suggests supports surrounds takes walks wears".split()
 )
 _NEVER_LAST = frozenset("a an the of and or in on at with to from for by is are was were its their his her".split())
-_ADVERBS = frozenset("also further possibly perhaps likely then still just both all each almost".split())
-_FRONTED = frozenset("given more based overall here".split())
+ADVERBS = frozenset("also further possibly perhaps likely then still just both all each almost".split())
+FRONTED = frozenset("given more based overall here".split())
 SHORT = 3
 """Maximum number of words after which a conjunction is merged with the clause behind its comma."""
-_PRONOUNS = frozenset("they he she we i".split())
-_SUBJECTS = frozenset("it there that here what who you let this".split()) | _PRONOUNS
-_CONTRACTED = frozenset(subject + clitic for subject in _SUBJECTS for clitic in ("'s", "'re", "'ve", "'ll", "'d"))
-_KINDS = (
-    dict.fromkeys(_DETERMINERS, "determiner")
-    | dict.fromkeys(_RELATIVES, "relative")
-    | dict.fromkeys(_FINITE | _CONTRACTED, "verb")
+PRONOUNS = frozenset("they he she we i".split())
+SUBJECTS = frozenset("it there that here what who you let this".split()) | PRONOUNS
+_CONTRACTED = frozenset(subject + clitic for subject in SUBJECTS for clitic in ("'s", "'re", "'ve", "'ll", "'d"))
+KINDS = (
+    dict.fromkeys(DETERMINERS, "determiner")
+    | dict.fromkeys(RELATIVES, "relative")
+    | dict.fromkeys(FINITE | _CONTRACTED, "verb")
     | dict.fromkeys(_BASE_VERBS, "base")
-    | dict.fromkeys(_PRONOUNS, "pronoun")
+    | dict.fromkeys(PRONOUNS, "pronoun")
 )
 
 
@@ -173,19 +170,6 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
 def quotes_of(text: str) -> list[tuple[int, int]]:
     """Returns the spans of bracketed and quoted text, which is never cut."""
     return [match.span() for match in _QUOTE.finditer(text)]
-
-
-@lru_cache(maxsize=16384)
-def clause_offsets(sentence: str, offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the offsets at which a sentence is cut into clauses. The results for the last 16,384 sentences are
-    cached.
-
-    Args:
-        sentence: Text of the sentence.
-        offsets: Offsets in the sentence after each clause mark and its white space, in ascending order.
-    """
-    marks = [(offset, sentence[:offset].rstrip().rstrip(CLOSERS)[-1:]) for offset in offsets]
-    return tuple(offset for offset, _ in _clause_cuts(_lowered(sentence), 0, len(sentence), marks))
 
 
 def has_words(piece: str) -> bool:
@@ -352,19 +336,19 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
     if not is_ascii and _IDEOGRAPH.search(lowered, begin, end) is not None:
         n_words += sum(map(len, _IDEOGRAPHS.findall(lowered, begin, end))) // 2
     finite = relative = 0
-    for k in [k for k, word in enumerate(words) if word in _KINDS]:
-        kind = _KINDS[words[k]]
+    for k in [k for k, word in enumerate(words) if word in KINDS]:
+        kind = KINDS[words[k]]
         if kind == "determiner":
             finite += k > 0 and _may_be_verb(words[k - 1])
         elif kind == "verb":
             finite += 1
         elif kind == "base":
-            finite += k == 0 or words[k - 1] not in _MODALS
+            finite += k == 0 or words[k - 1] not in MODALS
         elif k + 1 < len(words):
             if kind == "relative":
                 relative += 1
             else:  # a pronoun before a word of no other kind
-                finite += _KINDS.get(words[k + 1], "pronoun") == "pronoun"
+                finite += KINDS.get(words[k + 1], "pronoun") == "pronoun"
     return Chunk(begin, mark, n_words, words, finite, relative)
 
 
@@ -372,7 +356,7 @@ def _may_be_verb(word: str) -> bool:
     """Returns True if a word before a determiner may be a verb in -s that no word list contains, as in ``spans
     the``.
     """
-    return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in _PREPOSITIONS
+    return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in PREPOSITIONS
 
 
 def _openings(chunks: Sequence[Chunk]) -> list[bool]:
@@ -399,37 +383,37 @@ def _coordinates(chunk: Chunk, following: Chunk) -> bool:
     """Returns True if a conjunction joins a clause to a chunk whose verb no word list contains, so that the chunk must
     be a clause, as in ``It naps, and it is ...``.
     """
-    begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
-    return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
+    begins = bool(chunk.words) and (chunk.words[0] in DETERMINERS or chunk.words[0] in SUBJECTS)
+    return begins and following.is_clause and following.words[0] in CONJUNCTIONS
 
 
 def _continues(following: Chunk | None) -> bool:
     """Returns True if the following chunk begins with the verb that belongs to the chunk before an inserted phrase."""
-    return following is not None and bool(following.words) and following.words[0] in _FINITE
+    return following is not None and bool(following.words) and following.words[0] in FINITE
 
 
 def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
     """Returns True if a chunk after a clause is itself a clause, or a modifier with its own claims."""
     words = chunk.words
     if chunk.mark != ",":  # a semicolon, colon or dash after a clause, except as in ``but no - they are``
-        return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
+        return not (previous.words and previous.words[0] in CONJUNCTIONS and len(previous.words) <= SHORT)
     if not words:
         return False
     first = words[0]
-    if first in _CONJUNCTIONS:
+    if first in CONJUNCTIONS:
         if chunk.is_clause or words[:2] in (["as", "if"], ["as", "though"]):
             return True
         return following is not None and following.is_clause and _waits(words, following.words[0])
-    if chunk.is_clause and (first in _DETERMINERS or first in _SUBJECTS or first in _PRONOUNS) and previous.finite:
+    if chunk.is_clause and (first in DETERMINERS or first in SUBJECTS or first in PRONOUNS) and previous.finite:
         return True
     return _modifies(words)
 
 
 def _waits(words: Sequence[str], following: str) -> bool:
     """Returns True if the words between a conjunction and a comma only introduce the clause that follows the comma."""
-    if len(words) <= SHORT or words[1] in _PREPOSITIONS or words[1] in _FRONTED or words[1].endswith("ly"):
+    if len(words) <= SHORT or words[1] in PREPOSITIONS or words[1] in FRONTED or words[1].endswith("ly"):
         return True
-    return len(words) <= MIN_WORDS and words[1] in _DETERMINERS and following not in _DETERMINERS
+    return len(words) <= MIN_WORDS and words[1] in DETERMINERS and following not in DETERMINERS
 
 
 def _modifies(words: Sequence[str]) -> bool:
@@ -439,9 +423,9 @@ def _modifies(words: Sequence[str]) -> bool:
     if not words:
         return False
     first = words[0]
-    if first in _RELATIVES or "which" in words[1:4] or "whom" in words[1:4] or first in ("with", "without"):
+    if first in RELATIVES or "which" in words[1:4] or "whom" in words[1:4] or first in ("with", "without"):
         return True
-    if first in _OWN and any(word == "with" or word.endswith(("ing", "ed")) for word in words[1:8]):
+    if first in OWN and any(word == "with" or word.endswith(("ing", "ed")) for word in words[1:8]):
         return True
     return _is_participle(words)
 
@@ -449,13 +433,13 @@ def _modifies(words: Sequence[str]) -> bool:
 def _is_participle(words: Sequence[str]) -> bool:
     """Returns True if a phrase begins with a participle, which adverbs may precede."""
     k = 0
-    while k < min(2, len(words) - 1) and (words[k] in _ADVERBS or words[k].endswith("ly")):
+    while k < min(2, len(words) - 1) and (words[k] in ADVERBS or words[k].endswith("ly")):
         k += 1
     word, following = words[k], words[k + 1] if k + 1 < len(words) else ""
     if word.endswith("ing"):
-        known = word in _PARTICIPLES
-        return word not in _NO_PARTICIPLES and (known or following in _AFTER_PARTICIPLE or following.endswith("ly"))
-    return (word.endswith("ed") or word in _IRREGULAR) and following in _PREPOSITIONS
+        known = word in PARTICIPLES
+        return word not in NO_PARTICIPLES and (known or following in AFTER_PARTICIPLE or following.endswith("ly"))
+    return (word.endswith("ed") or word in IRREGULAR) and following in PREPOSITIONS
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -479,9 +463,9 @@ def _is_item(chunk: Chunk) -> bool:
     """Returns True if a chunk can be an item of a list in which each item specifies a location."""
     if chunk.mark != "," or not _is_located(chunk):
         return False
-    return chunk.words[0] in _DETERMINERS or chunk.words[0] in ("and", "or")
+    return chunk.words[0] in DETERMINERS or chunk.words[0] in ("and", "or")
 
 
 def _is_located(chunk: Chunk) -> bool:
     """Returns True if a chunk is as long as a clause and specifies a location."""
-    return chunk.n_words >= MIN_WORDS and not _PLACES.isdisjoint(chunk.words[2:])
+    return chunk.n_words >= MIN_WORDS and not PLACES.isdisjoint(chunk.words[2:])

@@ -6,9 +6,8 @@ A common case is, for example, a letter followed by a period and a space. Texts 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
 import numpy as np
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns, SpanColumns
 from ..base.errors import InputError
 from ..base.types import Rule
-from .discourse import clause_offsets, quotes_of
+from .discourse import quotes_of
+from .discourse_batch import Runs, clause_cuts
 from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
 from .segment import check_rule, cuts_of
 
@@ -67,9 +67,24 @@ _ABBREVIATION_KEYS = {
     n: np.array([int.from_bytes(w.encode(), "little") for w in _ALL_ABBREVIATIONS if len(w) == n], dtype=np.uint64)
     for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
 }
-_QUOTE_MARKS = re.compile(r"[(\"`]")
-_QUOTED_END = re.compile(r"[.!?][\"'`)\]}*_]")  # a closed quotation may go on in its sentence
+_ALPHA = np.frombuffer(_CLASSES, dtype=np.uint8) & _LETTER > 0
+_SENTENCE, _QUOTE, _QUOTED, _SOLID, _RETURN, _NEWLINE = (1 << k for k in range(6))
+"""Byte classes for the rule ``discourse``: sentence marks, opening quotation marks, closing marks behind which a
+sentence may go on, letters and digits, and line ends.
+"""
+_DISCOURSE_CLASSES = bytes(
+    _SENTENCE * (c in b".!?")
+    | _QUOTE * (c in b'("`')
+    | _QUOTED * (c in b"\"'`)]}*_")
+    | _SOLID * bool(_ALNUM[c])
+    | _RETURN * (c == ord("\r"))
+    | _NEWLINE * (c == ord("\n"))
+    for c in range(256)
+)
+_SPACE_CHARACTERS = bytes(c for c in range(128) if _SPACES[c])
+_CLOSING_CHARACTERS = "".join(filter(str.isascii, CLOSERS)).encode()
 _PAD = b"\0" * 8
+_PASS = 600_000  # characters from which on the arrays of the rule discourse do not fit into the processor cache
 _LONG = 1500  # characters of a single text from which on arrays are faster
 
 # Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
@@ -82,6 +97,13 @@ _TO_ASCII = {
     "\u2026": "!",
     **dict.fromkeys("\u00a0\u202f", "\x0b"),
     **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
+}
+
+# Accented letters, as letters of the same case with which no listed word or abbreviation is written.
+_ACCENTED = {
+    code: "q" if chr(code).islower() else "Q"
+    for code in range(0xC0, 0x180)
+    if chr(code).isalpha() and len(chr(code).lower()) == len(chr(code).upper()) == 1 and chr(code) not in "\u0131\u017f"
 }
 
 
@@ -181,12 +203,21 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the text index and the offset of every cut, sorted by text and offset."""
+    n_passes = min(len(texts), -(-int(lengths.sum()) // _PASS))
+    if rule == "discourse" and n_passes > 1:
+        bounds = np.linspace(0, len(texts), n_passes + 1).astype(int).tolist()
+        parts = [
+            _batch_cuts(
+                texts[low:high],
+                lengths[low:high],
+                rule,
+                None if mentions is None else _mentions_of(mentions, low, high),
+            )
+            for low, high in pairwise(bounds)
+        ]
+        owners = [owner + low for (owner, _), low in zip(parts, bounds, strict=False)]
+        return np.concatenate(owners), np.concatenate([offset for _, offset in parts])
     simple, slow = _simplified(texts)
-    if rule == "discourse":
-        lined = [k for k, text in enumerate(simple) if not _has_plain_lines(text)]
-        for k in lined:
-            simple[k] = ""
-        slow = sorted({*slow, *lined})
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
     elif rule == "discourse":
@@ -210,6 +241,13 @@ def _batch_cuts(
     return owner[order], offset[order]
 
 
+def _mentions_of(mentions: MentionColumns, low: int, high: int) -> MentionColumns:
+    """Returns the mentions in a range of texts."""
+    indptr = mentions.indptr[low : high + 1]
+    rows = slice(int(indptr[0]), int(indptr[-1]))
+    return MentionColumns(indptr - indptr[0], mentions.start[rows], mentions.end[rows], mentions.label_id[rows])
+
+
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Converts texts to ASCII, character by character, and returns the converted texts and the indices of texts that
     cannot be converted.
@@ -225,6 +263,8 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
             for character, replacement in _TO_ASCII.items():
                 if character in text:
                     text = text.replace(character, replacement)
+            if not text.isascii():
+                text = text.translate(_ACCENTED)
             simple[k] = text
         if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
             simple[k] = ""
@@ -281,23 +321,57 @@ def _plain_cuts(
     return owner, cut - begin
 
 
-def _has_plain_lines(text: str) -> bool:
-    """Returns True if every line of a text is a paragraph of complete sentences. The rule ``discourse`` then starts a
-    block at each line.
+def _has_lines(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], base: NDArray[np.int64], widths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns a (texts,) mask of the texts in which a line may be no paragraph of complete sentences, so that the rule
+    ``discourse`` may start no block there.
+
+    Args:
+        text: Simplified texts, with borders around and between them.
+        classes: Byte classes of ``text``.
+        base, widths: Position and length of each text.
     """
-    if "\r" in text or _QUOTED_END.search(text) is not None:
-        return False
-    if "\n" not in text:
-        return True
-    lines = [line.strip() for line in text.split("\n")]
-    lines = [line for line in lines if line]
-    return (
-        all(line[0].isalpha() for line in lines)
-        and all(line[-1] in ".!?" and line[-2].isalnum() for line in lines[:-1])
-        and bool(lines)
-        and lines[-1][-1] not in ":*_"
-        and not text[0].isspace()
-    )
+    lined = np.zeros(len(base) + 1, dtype=bool)  # the last one is for positions before all texts
+
+    def mark(places: NDArray[np.int64]) -> None:
+        lined[np.searchsorted(base, places, side="right") - 1] = True
+
+    mark(np.flatnonzero(classes == _RETURN))
+    ends = np.flatnonzero(classes == _NEWLINE)
+    owner = np.searchsorted(base, ends, side="right") - 1
+    quoted = np.flatnonzero((classes[:-1] == _SENTENCE) & (classes[1:] & _QUOTED != 0))
+    mark(quoted[np.isin(np.searchsorted(base, quoted, side="right") - 1, owner)])
+    before, behind = _solid(ends, text, -1), _solid(ends, text, 1)
+    is_last = text[behind] == 0
+    complete = (classes[before] == _SENTENCE) & _ALNUM[text[before - 1]] & _ALPHA[text[behind]]
+    lined[owner[~is_last & ~complete]] = True
+    texts = np.unique(owner)
+    first, last = base[texts], _solid((base + widths)[texts], text, -1)
+    lined[texts[~_ALPHA[text[first]] | np.isin(text[last], [*b":*_"])]] = True
+    return lined[:-1]
+
+
+def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDArray[np.int64]:
+    """Returns the position of the first character that is no white space after (1) or before (-1) each position."""
+    found = place + step
+    rows = np.flatnonzero(_SPACE_BYTES[text[found]])
+    for _ in range(4):  # white space is short, as a rule
+        if not len(rows):
+            return found
+        found[rows] += step
+        rows = rows[_SPACE_BYTES[text[found[rows]]]]
+    solid = np.flatnonzero(~_SPACE_BYTES[text])
+    found[rows] = solid[np.searchsorted(solid, found[rows]) - (step < 0)]
+    return found
+
+
+def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
+    """Returns the position of the sentence mark before a cut, before closing marks and white space, in the text that
+    starts at ``begin``.
+    """
+    unit = joined[begin:cut].rstrip(_SPACE_CHARACTERS).rstrip(_CLOSING_CHARACTERS)
+    return begin + len(unit.rstrip(b".!?"))
 
 
 def _discourse_cuts(
@@ -315,10 +389,20 @@ def _discourse_cuts(
     cut, sentence = _byte_boundaries(joined, base, texts)
     owner = np.searchsorted(base, cut, side="right") - 1
     keep = cut < (base + widths)[owner]
-    for k in [k for k, text in enumerate(simple) if _QUOTE_MARKS.search(text) is not None]:
+    text = np.frombuffer(joined, dtype=np.uint8)
+    classes = np.frombuffer(joined.translate(_DISCOURSE_CLASSES), dtype=np.uint8)
+    lined = _has_lines(text, classes, base, widths)
+    keep &= ~lined[owner]
+    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE != 0), side="right") - 1)
+    for k in quoting[~lined[quoting]].tolist():
         first, last = np.searchsorted(owner, [k, k + 1])
         for opening, closing in quotes_of(texts[k]):
-            keep[first:last] &= (cut[first:last] <= base[k] + opening) | (cut[first:last] >= base[k] + closing)
+            low, high = base[k] + opening, base[k] + closing
+            keep[first:last] &= (cut[first:last] <= low) | (cut[first:last] >= high)
+            behind = first + int(np.searchsorted(cut[first:last], high))
+            if behind < last and sentence[behind] and joined[cut[behind] : cut[behind] + 1].islower():
+                # a sentence goes on behind its quotation
+                keep[behind] &= not low < _sentence_mark(joined, int(base[k]), int(cut[behind])) < high
     unclear: list[int] = []
     if mentions is not None:
         inside = keep & _inside_mention(owner, cut - base[owner], mentions, lengths)
@@ -326,9 +410,9 @@ def _discourse_cuts(
         keep &= ~np.isin(owner, unclear)
     cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
 
-    solid = _ALNUM[np.frombuffer(joined, dtype=np.uint8)]
+    solid = classes == _SOLID
     words = np.zeros(len(joined) + 1, dtype=np.int32)  # words[k]: runs of letters and digits that begin before byte k
-    np.cumsum(solid[1:] & ~solid[:-1], out=words[2:])
+    np.cumsum((solid[1:] > solid[:-1]).astype(np.int32), out=words[2:])
     # sentences: a word in each and behind it
     ends = np.flatnonzero(sentence)
     at, of = cut[ends], owner[ends]
@@ -351,22 +435,18 @@ def _discourse_cuts(
     keep = (words[marks] > words[begin]) & (marks <= prose_end[mark_of])
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
     long_enough = (words[marks] - words[begin] >= MIN_WORDS) & (words[end] - words[marks] >= MIN_WORDS)
-    keep = np.isin(begin, begin[long_enough])
+    sentence_of = np.cumsum(np.diff(begin, prepend=-1) > 0) - 1
+    keep = (np.bincount(sentence_of, weights=long_enough) > 0)[sentence_of]  # sentences that can be cut
     marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
-    firsts = np.flatnonzero(np.append(True, begin[1:] != begin[:-1])) if len(begin) else np.zeros(0, dtype=np.int64)
-    bounds = [*firsts.tolist(), len(begin)]
-    relative = (marks - begin).tolist()
-    text_of, start = mark_of[firsts].tolist(), base[mark_of[firsts]]
-    froms, untils = (begin[firsts] - start).tolist(), (end[firsts] - start).tolist()
-    found, found_of = [], []
-    for i, (k, low, high) in enumerate(zip(text_of, froms, untils, strict=True)):
-        offsets = clause_offsets(texts[k][low:high], tuple(relative[bounds[i] : bounds[i + 1]]))
-        found += [low + offset for offset in offsets]
-        found_of += [k] * len(offsets)
-    owner = np.concatenate([of, np.array(found_of, dtype=np.int64)])
-    offset = np.concatenate([at - base[of], np.array(found, dtype=np.int64)])
-    order = np.lexsort((offset, owner))
-    return owner[order], offset[order], unclear
+    is_first = np.diff(begin, prepend=-1) > 0
+    firsts, sentence_of = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    lowered = np.frombuffer(joined.lower(), dtype=np.uint8)
+    borders = np.flatnonzero(solid[1:] != solid[:-1]) + 1
+    runs = Runs(np.ascontiguousarray(borders[::2]), np.ascontiguousarray(borders[1::2]), words)
+    is_cut = clause_cuts(lowered, begin[firsts], end[firsts], marks, sentence_of, runs)
+    cut = np.sort(np.concatenate([at, marks[is_cut]]))
+    owner = np.searchsorted(base, cut, side="right") - 1
+    return owner, cut - base[owner], sorted({*unclear, *np.flatnonzero(lined).tolist()})
 
 
 def _inside_mention(

@@ -21,9 +21,9 @@ An attribute or relation of an absent object is unknown, because the presence cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -87,9 +87,25 @@ class ClaimOracle:
         """Remarks about parts of the sources that are not used, one sentence each."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Returns the state without what is computed on demand."""
+        return {name: value for name, value in vars(self).items() if name not in ("_truth", "_known")}
+
     @cached_property
     def _truth(self) -> Truth | None:
         return None if self.presence is None else Truth.of(self.presence, self.vocabulary)
+
+    @cached_property
+    def _known(self) -> dict[str, list[_Known]]:
+        """Image -> the scenes that contain it, prepared for questions; filled on demand."""
+        return {}
+
+    def _scenes_of(self, image: str) -> list[_Known]:
+        known = self._known.get(image)
+        if known is None:
+            found = [_Known(scenes.scenes[image]) for scenes in self.scenes if image in scenes.scenes]
+            known = self._known.setdefault(image, found)
+        return known
 
     def states(self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]) -> list[list[State]]:
         """Verifies the claims of many captions.
@@ -106,7 +122,7 @@ class ClaimOracle:
             ValueError: If an image id is invalid.
         """
         return [
-            [self.state(image, claim) for claim in of_caption]
+            self.states_in(image, of_caption)
             for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
         ]
 
@@ -129,7 +145,14 @@ class ClaimOracle:
 
     def state(self, image_id: object, claim: Claim) -> State:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about an image."""
-        return next(self._asked(canonical_image_id(image_id), claim), (UNKNOWN, None))[0]
+        return self.states_in(canonical_image_id(image_id), [claim])[0]
+
+    def states_in(self, image: str, claims: Iterable[Claim]) -> list[State]:
+        """Returns the state of each of several claims about an image, whose id is canonical."""
+        scenes = self._scenes_of(image)
+        if len(scenes) == 1 and self.presence is None:
+            return list(map(scenes[0].state, claims))
+        return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
         """Returns a description of the data that decides a claim, or of the data of all scene graphs if no source
@@ -157,15 +180,10 @@ class ClaimOracle:
                 cell = int(self._truth.states[row, self.vocabulary.label_ids[claim.label]])
                 if cell >= 0:
                     yield TRUE if cell else FALSE, None
-        for scenes in self.scenes:
-            scene = scenes.scenes.get(image)
-            if scene is None:
-                continue
-            state = _JUDGES[claim.kind](scene, claim)
-            if state == UNKNOWN:
-                state = _answered(scene, claim)
+        for known in self._scenes_of(image):
+            state = known.state(claim)
             if state != UNKNOWN:
-                yield state, scene
+                yield state, known.scene
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
@@ -206,27 +224,64 @@ def fact_of(claim: Claim) -> tuple[str, ...]:
     }[claim.kind]
 
 
+class _Known:
+    """A scene graph, prepared for questions about its objects.
+
+    Attributes:
+        scene: The scene graph.
+        things: Label -> objects of the label.
+        relations: Labels of both ends and canonical word of each relation, as (label, word, label).
+    """
+
+    def __init__(self, scene: SceneGraph) -> None:
+        self.scene = scene
+        self.things: dict[str, list[Thing]] = {}
+        for thing in scene.things:
+            self.things.setdefault(thing.label, []).append(thing)
+        self.relations = {
+            (scene.things[subject].label, _predicate(words), scene.things[other].label)
+            for subject, words, other in scene.relations
+        }
+        self._attributes: dict[str, list[set[str]]] = {}
+
+    def attributes(self, label: str) -> list[set[str]]:
+        """Returns the canonical attributes of each object of a label."""
+        said = self._attributes.get(label)
+        if said is None:
+            said = [{_canonical(word) for word in thing.attributes} for thing in self.things.get(label, ())]
+            self._attributes[label] = said
+        return said
+
+    def is_crowd(self, *labels: str) -> bool:
+        """Returns True if an object of one of the labels is a crowd."""
+        return any(thing.crowd for label in labels for thing in self.things.get(label, ()))
+
+    def state(self, claim: Claim) -> State:
+        """Returns 1 (true), 0 (false) or -1 (unknown) for a claim."""
+        state = _JUDGES[claim.kind](self, claim)
+        return _answered(self.scene, claim) if state == UNKNOWN and self.scene.answers else state
+
+
 def _answered(scene: SceneGraph, claim: Claim) -> State:
     asked = asked_as(claim)
     state = (scene.answers or {}).get(asked, UNKNOWN)
     return UNKNOWN if state == TRUE and asked != claim.key else state
 
 
-def _of(scene: SceneGraph, label: str) -> list[Thing]:
-    return [thing for thing in scene.things if thing.label == label]
-
-
-def _presence(scene: SceneGraph, claim: Claim) -> State:
-    if scene.counts.get(claim.label, 0) or _of(scene, claim.label):
+def _presence(known: _Known, claim: Claim) -> State:
+    scene = known.scene
+    if scene.counts.get(claim.label, 0) or claim.label in known.things:
         return TRUE
     return FALSE if claim.label in scene.counts or claim.label in scene.complete else UNKNOWN
 
 
-def _count(scene: SceneGraph, claim: Claim) -> State:
+def _count(known: _Known, claim: Claim) -> State:
+    scene = known.scene
     least, most = count_range(claim.value)
-    things = _of(scene, claim.label)
-    number = scene.counts.get(claim.label, len(things))
-    exact = claim.label in scene.counts or (claim.label in scene.complete and not any(thing.crowd for thing in things))
+    number = scene.counts.get(claim.label)
+    exact = number is not None or (claim.label in scene.complete and not known.is_crowd(claim.label))
+    if number is None:
+        number = len(known.things.get(claim.label, ()))
     if number < least:
         return FALSE if exact else UNKNOWN
     if most is None or (exact and number <= most):
@@ -234,14 +289,13 @@ def _count(scene: SceneGraph, claim: Claim) -> State:
     return FALSE if number > most and not claim.restricted else UNKNOWN
 
 
-def _attribute(scene: SceneGraph, claim: Claim) -> State:
-    things = _of(scene, claim.label)
-    said = [{_canonical(word) for word in thing.attributes} for thing in things]
+def _attribute(known: _Known, claim: Claim) -> State:
+    said = known.attributes(claim.label)
     if any(claim.value in words for words in said):
         return TRUE
-    if claim.category != "color" or not things or claim.label not in scene.complete:
+    if claim.category != "color" or not said or claim.label not in known.scene.complete:
         return UNKNOWN
-    colored = all(words & _colors() for words in said) and not any(thing.crowd for thing in things)
+    colored = all(words & _colors() for words in said) and not known.is_crowd(claim.label)
     return FALSE if colored else UNKNOWN
 
 
@@ -251,38 +305,40 @@ def _canonical(word: str) -> str:
     return entry[1] if entry else word
 
 
+@cache
 def _colors() -> frozenset[str]:
     return frozenset(
         value for cue, value in shipped_claim_cues().words["attributes"].values() if cue.category == "color"
     )
 
 
-def _relation(scene: SceneGraph, claim: Claim) -> State:
-    things = _of(scene, claim.label)
+def _relation(known: _Known, claim: Claim) -> State:
+    scene = known.scene
+    things = known.things.get(claim.label, ())
     if not claim.other:
         return _place(scene, claim, things)
-    others = _of(scene, claim.other)
-    for subject, predicate, other in scene.relations:
-        ends = scene.things[subject].label, scene.things[other].label
-        if ends == (claim.label, claim.other) and _predicate(predicate) == claim.value:
-            return TRUE
+    others = known.things.get(claim.other, ())
+    if (claim.label, claim.value, claim.other) in known.relations:
+        return TRUE
     if not things or not others or not scene.width or not scene.height:
         return UNKNOWN
-    complete = {claim.label, claim.other} <= scene.complete and not any(t.crowd for t in (*things, *others))
+    if claim.value not in _SIDES and claim.value not in _TOUCHING:
+        return UNKNOWN
+    complete = {claim.label, claim.other} <= scene.complete and not known.is_crowd(claim.label, claim.other)
     pairs = [
         (a.box, b.box) if a.box is not None and b.box is not None else None
         for a in things
         for b in others
         if a is not b
     ]
-    known = [pair for pair in pairs if pair is not None]
+    boxed = [pair for pair in pairs if pair is not None]
     if claim.value in _SIDES:
-        sides = [_SIDES[claim.value](a, b, scene) for a, b in known]
+        sides = [_SIDES[claim.value](a, b, scene) for a, b in boxed]
         if any(side > APART for side in sides):
             return TRUE
-        return FALSE if complete and pairs and len(known) == len(pairs) and max(sides) < -APART else UNKNOWN
-    if claim.value in _TOUCHING and complete and pairs and len(known) == len(pairs):
-        return UNKNOWN if any(_near(a, b, scene) for a, b in known) else FALSE
+        return FALSE if complete and pairs and len(boxed) == len(pairs) and max(sides) < -APART else UNKNOWN
+    if complete and pairs and len(boxed) == len(pairs):
+        return UNKNOWN if any(_near(a, b, scene) for a, b in boxed) else FALSE
     return UNKNOWN
 
 
@@ -297,9 +353,9 @@ def _place(scene: SceneGraph, claim: Claim, things: Sequence[Thing]) -> State:
     return FALSE if complete and max(sides) < -APART else UNKNOWN
 
 
-def _text(scene: SceneGraph, claim: Claim) -> State:
+def _text(known: _Known, claim: Claim) -> State:
     said = " ".join(claim.value.casefold().split())
-    written = (thing.text for thing in scene.things if thing.text and claim.label in ("", thing.label))
+    written = (thing.text for thing in known.scene.things if thing.text and claim.label in ("", thing.label))
     return TRUE if any(" ".join(text.casefold().split()) == said for text in written) else UNKNOWN
 
 
@@ -328,7 +384,7 @@ _PLACES: dict[str, Callable[[_Box, SceneGraph], float]] = {
     "top": lambda box, scene: 0.5 - _y(box, scene),
     "bottom": lambda box, scene: _y(box, scene) - 0.5,
 }
-_JUDGES: dict[ClaimKind, Callable[[SceneGraph, Claim], State]] = {
+_JUDGES: dict[ClaimKind, Callable[[_Known, Claim], State]] = {
     "presence": _presence,
     "count": _count,
     "attribute": _attribute,
@@ -342,6 +398,10 @@ def _predicate(words: str) -> str:
     return entry[1] if entry else words
 
 
+def _of(scene: SceneGraph, label: str) -> list[Thing]:
+    return [thing for thing in scene.things if thing.label == label]
+
+
 _LISTED = 4
 """Maximum number of objects whose attributes, relations or texts the evidence lists."""
 
@@ -349,7 +409,9 @@ _LISTED = 4
 def _said(scene: SceneGraph, claim: Claim) -> str:
     """Returns the data in a scene graph about the objects of a claim, as readable text."""
     answer = (scene.answers or {}).get(asked_as(claim))
-    judged = [] if answer is None else [f"the judge says {_ANSWERS[answer]}"]
+    judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
+    if scene.answers and not (scene.things or scene.counts or scene.complete):  # a judge's file, without annotations
+        return "; ".join(judged)
     if claim.kind == "text":
         texts = [f"“{thing.text}”" for thing in scene.things if thing.text and claim.label in ("", thing.label)]
         return "; ".join([*_listed(texts), *judged])

@@ -566,6 +566,13 @@ def _areas(data: bytes, name: str) -> dict[str, dict[str, float]]:
         raise InputError(f"not a valid COCO instances file with areas: {error}", path=name) from None
     sizes = {image.id: image.width * image.height for image in coco.images}
     names = {category.id: category.name for category in coco.categories}
+    for kind, listed, distinct in (("images", coco.images, sizes), ("categories", coco.categories, names)):
+        if len(listed) > len(distinct):
+            raise InputError(f"{len(listed) - len(distinct)} {kind} have an id that occurs before", path=name)
+    try:
+        ids = [canonical_image_id(image) for image in sizes]
+    except ValueError as error:
+        raise InputError(f"not a valid COCO instances file with areas: image id {error}", path=name) from None
     shares: dict[int, dict[str, float]] = {image: {} for image in sizes}
     for annotation in coco.annotations:
         size, label = sizes.get(annotation.image_id, 0), names.get(annotation.category_id)
@@ -575,7 +582,7 @@ def _areas(data: bytes, name: str) -> dict[str, dict[str, float]]:
             )
         covered = shares[annotation.image_id]
         covered[label] = min(1.0, covered.get(label, 0.0) + annotation.area / size)
-    return {canonical_image_id(image): weights for image, weights in shares.items()}
+    return dict(zip(ids, shares.values(), strict=True))
 
 
 def _weights_of(records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from ..files.files import display_name, read_bytes
 from ..files.records import Readable, Records
 from ..matching.vocabulary import Vocabulary
 from . import scenes_visual_genome as visual_genome
+from .claim_matrix import ClaimMatrix
 from .truth_coco import is_coco
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
@@ -115,7 +116,7 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files or a file of scene graphs.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of scene graphs or a claim matrix.
 
         Args:
             path: File, folder of Visual Genome's files, or records in memory.
@@ -133,7 +134,10 @@ class Scenes:
             genome = visual_genome.files_in(path)
             return cls(name, reader.genome(genome), digest(list(genome.values())), tuple(reader.notes()))
         data = b"" if isinstance(path, Records) else read_bytes(path)
-        if is_coco(data):
+        scenes: Mapping[str, SceneGraph]
+        if data.startswith(b"PK"):
+            scenes = reader.judged(ClaimMatrix.load(data, name))
+        elif is_coco(data):
             scenes = reader.coco(data)
         elif visual_genome.is_visual_genome_scenes(data):
             scenes = reader.genome({name: data})
@@ -141,6 +145,38 @@ class Scenes:
             scenes = reader.graphs(path)
             data = data or repr(sorted(scenes.items())).encode()
         return cls(name, scenes, digest([data]), tuple(reader.notes()))
+
+
+def state_of(kind: str, answer: str) -> State:
+    """Returns the state of a claim that a judge's answer determines.
+
+    If the object is absent, a count is false, and an attribute or a relation is undecided.
+    """
+    return 0 if answer == "absent" and kind in ("presence", "count") else ANSWERS[answer]
+
+
+class _JudgedScenes(Mapping[str, SceneGraph]):
+    """Scene graphs that contain only the answers of a claim matrix. They are built when they are first used."""
+
+    def __init__(self, matrix: ClaimMatrix) -> None:
+        self.matrix = matrix
+        self.built = dict[str, SceneGraph]()
+
+    def __getitem__(self, image: str) -> SceneGraph:
+        scene = self.built.get(image)
+        if scene is None:
+            answers = self.matrix.states(image)
+            scene = self.built[image] = SceneGraph(0, 0, (), (), {}, frozenset(), answers)
+        return scene
+
+    def __contains__(self, image: object) -> bool:
+        return image in self.matrix.rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.matrix.image_ids)
+
+    def __len__(self) -> int:
+        return len(self.matrix.image_ids)
 
 
 class _CocoImage(msgspec.Struct, gc=False):
@@ -211,7 +247,7 @@ class _Reader:
         """
         if box is None:
             return None
-        if len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
+        if not isinstance(box, (list, tuple)) or len(box) != 4 or not all(map(_is_number, box)):
             raise ValueError(f"a box must be four numbers, found {short_repr(box)}")
         x, y, w, h = box
         beyond = width and height and (x + w > width + SLACK or y + h > height + SLACK)
@@ -229,14 +265,29 @@ class _Reader:
             coco = msgspec.json.decode(data, type=_Coco)
         except (ValueError, RecursionError) as error:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
-        named = {category.id: self.label(category.name) for category in coco.categories}
+        try:
+            named = {category.id: self.label(category.name) for category in coco.categories}
+            ids = [canonical_image_id(image.id) for image in coco.images]
+        except ValueError as error:
+            raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
         self.unnamed.clear()
         images = {image.id: image for image in coco.images}
+        for name, listed, distinct in (("categories", coco.categories, named), ("images", ids, images)):
+            if len(listed) > len(distinct):
+                raise InputError(
+                    f"{len(listed) - len(distinct)} {name} have an id that occurs before", path=self.source
+                )
+        for image in coco.images:
+            if image.width < 0 or image.height < 0:
+                raise InputError(f"the size of image {image.id} is negative", path=self.source)
         things: dict[int, list[Thing]] = {image: [] for image in images}
         for annotation in coco.annotations:
             if annotation.image_id not in images or annotation.category_id not in named:
                 reason = f"an annotation names image {annotation.image_id} or category {annotation.category_id}"
                 raise InputError(f"{reason}, which the file does not list", path=self.source)
+            if annotation.iscrowd not in (0, 1):
+                reason = f"'iscrowd' must be 0 or 1, found {annotation.iscrowd}"
+                raise InputError(f"{reason} for image {annotation.image_id}", path=self.source)
             label = named[annotation.category_id]
             if label is not None:
                 image = images[annotation.image_id]
@@ -275,38 +326,63 @@ class _Reader:
         faults.raise_if_any()
         return scenes
 
+    def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
+        """Returns the scene graphs of a claim matrix with the vocabulary's labels.
+
+        Claims about labels that the vocabulary lacks are counted and omitted.
+        """
+        labels = list[str | None]()
+        for k, name in enumerate(matrix.labels):
+            labels.append(self.label(name) if name else "")
+            if labels[k] is None:
+                of_label = (matrix.columns["label"] == k) | (matrix.columns["other"] == k)
+                self.unnamed[name.casefold()] += int(of_label.sum()) - 1
+        return _JudgedScenes(matrix.with_labels(labels))
+
     def graph(self, record: Mapping[str, Any], image: str) -> SceneGraph:
         """Converts one record to the scene graph of an image."""
         if not isinstance(record.get("objects"), list):
             raise ValueError("not a scene graph: 'objects' must be a list")
-        width, height = record.get("width") or 0, record.get("height") or 0
+        width, height = (_checked(record, name, _is_size, "a number >= 0", 0) for name in ("width", "height"))
         things, place = list[Thing](), dict[int, int]()
         for k, given in enumerate(record["objects"]):
             label = self.label(given.get("name"))
             if label is None:
                 continue
             place[k] = len(things)
-            attributes = frozenset(" ".join(str(word).casefold().split()) for word in given.get("attributes") or ())
+            words = _checked(given, "attributes", _is_words, "a list of words", ())
+            attributes = frozenset(" ".join(word.casefold().split()) for word in words)
             box = self.box(given.get("box"), width, height, image)
-            things.append(Thing(label, attributes, box, bool(given.get("crowd")), str(given.get("text") or "")))
+            crowd = _checked(given, "crowd", lambda value: value in (0, 1), "true or false", False)
+            text = _checked(given, "text", lambda value: isinstance(value, str), "a string", "")
+            things.append(Thing(label, attributes, box, bool(crowd), text))
         relations = []
-        for given in record.get("relations") or ():
-            subject, predicate, other = given["subject"], str(given["predicate"]), given["object"]
-            if not all(isinstance(end, int) and 0 <= end < len(record["objects"]) for end in (subject, other)):
+        for given in _checked(record, "relations", _is_list, "a list", ()):
+            subject, predicate, other = given["subject"], given["predicate"], given["object"]
+            if not all(_is_index(end) and end < len(record["objects"]) for end in (subject, other)):
                 raise ValueError(f"a relation leads to no object: {short_repr(given)}")
+            if not isinstance(predicate, str):
+                raise ValueError(f"'predicate' of a relation must be a string, found {short_repr(predicate)}")
             if subject in place and other in place:
                 relations.append((place[subject], " ".join(predicate.casefold().split()), place[other]))
         counts = {}
+        listed = Counter(thing.label for thing in things)
         for name, number in (record.get("counts") or {}).items():
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            if not _is_index(number):
                 raise ValueError(
                     f"a count must be a non-negative whole number, found {short_repr(number)} for '{name}'"
                 )
             label = self.label(name)
+            if label is not None and number < listed[label]:
+                raise ValueError(f"the count of '{name}' is {number}, but {listed[label]} objects have this name")
             if label is not None:
                 counts[label] = number
-        complete = frozenset(label for name in record.get("complete") or () if (label := self.label(name)) is not None)
-        answers = dict(filter(None, map(self.answer, record.get("claims") or ())))
+        names = _checked(record, "complete", _is_list, "a list", ())
+        complete = frozenset(label for name in names if (label := self.label(name)) is not None)
+        answers: dict[ClaimKey, State] = {}
+        for claim, state in filter(None, map(self.answer, _checked(record, "claims", _is_list, "a list", ()))):
+            if answers.setdefault(claim, state) != state:
+                raise ValueError(f"two different answers to the claim {' '.join(filter(None, claim))!r}")
         return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete, answers)
 
     def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
@@ -314,14 +390,49 @@ class _Reader:
         kind, answer = given["kind"], given["answer"]
         if kind not in KINDS:
             raise ValueError(f"'kind' of a claim must be {', '.join(KINDS)}, found {short_repr(kind)}")
-        if answer is not None and answer not in ANSWERS:
+        if answer is not None and answer not in list(ANSWERS):
             raise ValueError(f"'answer' to a claim must be {', '.join(ANSWERS)} or null, found {short_repr(answer)}")
+        if not given.get("label") and kind != "text":
+            raise ValueError(f"a claim has no 'label': {short_repr(given)}")
+        value = _checked(given, "value", lambda value: isinstance(value, str) or _is_index(value), "a string", "")
         if kind == "count":
-            count_range(str(given.get("value")))
+            count_range(str(value))
         ends = [self.label(name) if name else "" for name in (given.get("label"), given.get("other"))]
         if ends[0] is None or ends[1] is None:
             return None
-        state: State = ANSWERS[answer] if answer is not None else -1
-        if answer == "absent" and kind in ("presence", "count"):
-            state = 0
-        return (kind, ends[0], str(given.get("value") or ""), ends[1]), state
+        state = state_of(kind, answer) if answer is not None else -1
+        return (kind, ends[0], str(value), ends[1]), state
+
+
+def _checked(record: Mapping[str, Any], name: str, is_valid: Callable[[Any], bool], form: str, default: Any) -> Any:
+    """Returns a field of a record, or the default if the field is missing or null.
+
+    Raises:
+        ValueError: If the field has another form.
+    """
+    value = record.get(name)
+    if value is None:
+        return default
+    if not is_valid(value):
+        raise ValueError(f"'{name}' must be {form}, found {short_repr(value)}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_words(value: Any) -> bool:
+    return _is_list(value) and all(isinstance(word, str) for word in value)

@@ -45,6 +45,8 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
         cells = stored_array(stream, "matrix")
         with np.load(stream, allow_pickle=False) as arrays:
             missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
+            if {"names", "starts"} <= set(arrays.files):
+                raise InputError("a claim matrix, not a presence matrix: give it as --scenes", path=source)
             if missing:
                 raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
@@ -77,10 +79,10 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
     if truth.probabilities is not None:
         arrays["probabilities"] = truth.probabilities
     with atomic_write(path) as stream:
-        stream.write(_npz(arrays))
+        stream.write(npz_bytes(arrays))
 
 
-def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Returns arrays in NumPy's ``savez_compressed`` format without time stamps, so that equal content yields equal
     bytes.
     """

@@ -234,6 +234,9 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     ((_, response),) = asked(engine, [Request.of("two words", sampling=sampling)])
     assert response == Completion("two words", "stop", 2, 5)
     assert engine.card["server"] == "loopback"
+    long = "word " * 300_000  # as much as a large picture; aiohttp warns of so many bytes at once
+    ((_, response),) = asked(OpenAIEngine("once-500", url, backoff=0.01), [Request.of(long)])
+    assert (response.error, response.prompt_tokens) == (None, 300_000)
     ((_, none),) = asked(OpenAIEngine("no-choice", url), [Request.of("x")])
     assert none.error == "the server's reply has no choice with a message"
 

@@ -18,6 +18,7 @@ import pytest
 
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import CellProvenance, Store
+from scapo_eval.claiming.claim import ClaimKey, question_of
 from scapo_eval.inference.sources import ImageFile
 from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
@@ -464,6 +465,69 @@ def test_contrast_names_and_width_in_every_state(
     page.click("#theme")
     assert page.get_attribute("html", "data-theme") != scheme
     look(15)
+    person.close()
+
+
+CLAIMS: list[ClaimKey] = [
+    ("count", "dog", "2+", ""),
+    ("attribute", "dog", "<b>brown</b>", ""),
+    ("relation", "dog", "on the far side of", "couch"),
+]
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_claims_are_asked_as_questions(
+    browser: Any, tmp_path: Path, serve: Callable[[Path], Serving], width: int
+) -> None:
+    from PIL import Image
+
+    pictures = []
+    for k in range(6):
+        Image.new("RGB", (640, 480), (40 * k, 120, 90)).save(tmp_path / f"{k}.png")
+        pictures.append(ImageFile(str(k), f"{k}.png", str(tmp_path / f"{k}.png")))
+    vocabulary = Vocabulary.from_mapping({"dog": ["dog"], "couch": ["couch"]})
+    claims = {image.image_id: CLAIMS for image in pictures}
+    with Store.create(tmp_path / "run", pictures, vocabulary, claims) as store:
+        rows, columns = np.nonzero(store.cells)
+        store.write(rows, columns, np.ones(len(rows)), CellProvenance("coarse", "claim@1a2b3c4d", JUDGE))
+        asked = draw_round(store, random=4, present=1, at_least=0).draw.pairs.rows.tolist()
+    person = Person(browser, serve(tmp_path / "run").url, viewport={"width": width, "height": 800})
+    page = person.page
+
+    def look(at_least: int) -> None:
+        checked, bad = person.check("contrast")
+        assert checked > at_least
+        assert bad == {}
+        assert person.check("names") == [[], []]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    person.wait(0)
+    for summary in page.locator("summary").all():
+        summary.click()
+    look(25)
+    assert "the object is not there" in page.inner_text("main")
+    assert "too tiny" not in page.inner_text("main")  # what counts for labels
+    page.keyboard.press("g")  # 25 pictures at once would need one question
+    assert not page.locator("#grid").is_visible()
+    for pair, row in enumerate(asked):
+        person.wait(pair)
+        assert page.inner_text("#label") == question_of(store.claims[row])
+        assert (
+            page.get_attribute("#picture", "alt") == f"Image {store.image_ids[row]}: {question_of(store.claims[row])}"
+        )
+        page.keyboard.press("n" if pair == 1 else "y")
+    page.wait_for_selector("#end:visible")
+    page.click("#finish")
+    page.wait_for_selector("#result:visible")
+    look(15)
+    (error,) = page.locator("#errors tbody tr").all()
+    row = asked[1]
+    cells = [store.image_ids[row], question_of(store.claims[row]), "true", "false", "claim@1a2b3c4d"]
+    assert error.locator("td").all_inner_texts()[1:] == cells
+    assert [each.inner_text() for each in page.locator("#bounds table").last.locator("tbody th").all()] == [
+        "count", "attribute", "relation",
+    ]  # fmt: skip
+    assert not page.locator("#advice").inner_text()
     person.close()
 
 

@@ -116,7 +116,7 @@ def test_evidence_says_what_a_judge_answered() -> None:
     answer = {"kind": "attribute", "label": "tree", "value": "red", "other": "", "answer": "no"}
     oracle = ClaimOracle(VOCABULARY, scenes=(graph(claims=[answer]),))
     (claim,) = (claim for claim in EXTRACTOR.find("A red tree.") if claim.kind == "attribute")
-    assert oracle.evidence(7, claim) == "tree: 1 annotated, maybe more; tree: green; the judge says no"
+    assert oracle.evidence(7, claim) == "tree: 1 annotated, maybe more; tree: green; judged: no"
 
 
 def coco(**box: Any) -> dict[str, Any]:

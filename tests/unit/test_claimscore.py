@@ -11,6 +11,7 @@ import pytest
 
 import scapo_eval
 from scapo_eval import ClaimExtractor, ClaimOracle, InputError, Vocabulary
+from scapo_eval.base.errors import InputErrors
 from scapo_eval.benchmarks.claimscore import PARTS, claim_metrics
 from scapo_eval.claiming.claim import KINDS
 from scapo_eval.cli.main import main
@@ -150,6 +151,11 @@ def test_a_caption_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_options_that_say_nothing_are_refused(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason.replace("?", r"\?")):
         scapo_eval.claimscore([{"image_id": 7, "caption": "A dog."}], **given)
+
+
+def test_captions_that_are_all_faulty_are_named() -> None:
+    with pytest.raises(InputErrors, match="missing key 'caption'"):
+        scapo_eval.claimscore([{"image_id": 7}], scenes=[DOG_ON_COUCH])
 
 
 def test_presence_by_scenes_asks_the_first_that_has_the_picture() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, split_subsentences
+from scapo_eval.segmenting import discourse, segment_batch
 from scapo_eval.segmenting.reasoning import only_answer, spans_besides_answer
 from scapo_eval.segmenting.segment_batch import split_batch
 
@@ -98,11 +100,101 @@ PROSE = [
 
 
 def test_batch_of_prose_is_cut_like_each_text() -> None:
-    batch = PROSE * 2  # the second time from memory
+    batch = PROSE * 2
     spans = split_batch(batch, "discourse", MATCHER.find_batch(batch))
     expected = [split_subsentences(text, "discourse", MATCHER.find(text)) for text in batch]
     assert spans.end.tolist() == [piece.end for of_text in expected for piece in of_text]
     assert np.diff(spans.indptr).max() > 2
+
+
+def _invented(count: int, seed: int, *, lines: bool) -> list[str]:
+    """Returns texts of listed words, words with their endings, and marks in random order, on one or several lines."""
+    rng = random.Random(seed)
+    listed = {word for value in vars(discourse).values() if isinstance(value, frozenset) for word in value}
+    words = sorted(word for word in listed if isinstance(word, str) and word.isascii() and len(word) > 1)
+    others = "dogs A The red nicely walked sitting hot\ndog spans x 3 ing ed ly s glass it's well-lit".split(" ")
+    marks = [
+        ", ",
+        ". ",
+        "; ",
+        ": ",
+        "--",
+        "\u2014",
+        " \u2014 ",
+        "! ",
+        "\n",
+        "\n\n",
+        " \n ",
+        "\r\n",
+        ".\n",
+        '." ',
+        '"',
+        "(",
+        ") ",
+    ]
+    marks += [
+        "`",
+        "\u201c",
+        '. "',
+        ',"',
+        "' ",
+        "\t",
+        "   ",
+        "*",
+        "_",
+        ":\n",
+        ".)",
+        ",, ",
+        "caf\u00e9 ",
+        "\u2026 ",
+        "\n" * 9,
+        "\x07",
+    ]
+
+    others += ["caf\u00e9s", "\u00c9", "\u00e9ing", "stra\u00dfe", "\u0130x"]
+    marks += ['?" ', ".) ", ".\u201d ", '."']
+    marks = [mark for mark in marks if lines or mark == mark.strip("\r\n")]
+    others = [word for word in others if lines or "\n" not in word]
+
+    def part() -> str:
+        word = rng.choice(words if rng.random() < 0.7 else others)
+        return word + (" " if rng.random() < 0.75 else rng.choice(marks))
+
+    return ["".join(part() for _ in range(rng.randint(0, 60))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_of_invented_texts_is_cut_like_each_text(seed: int) -> None:
+    batch = _invented(150, seed, lines=seed % 2 > 0)
+    for with_mentions in (False, True):
+        spans = split_batch(batch, "discourse", MATCHER.find_batch(batch) if with_mentions else None)
+        for k, text in enumerate(batch):
+            mentions = MATCHER.find(text) if with_mentions else None
+            expected = [piece.end for piece in split_subsentences(text, "discourse", mentions)]
+            assert spans.end[spans.indptr[k] : spans.indptr[k + 1]].tolist() == expected, text
+
+
+@pytest.mark.parametrize("characters", [1, 400, 5000])
+def test_passes_change_nothing(characters: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = ["", *_invented(40, 5, lines=True), "", ""]
+    mentions = MATCHER.find_batch(batch)
+    expected = [split_batch(batch, "discourse", m).end.tolist() for m in (None, mentions)]
+    monkeypatch.setattr(segment_batch, "_PASS", characters)
+    assert [split_batch(batch, "discourse", m).end.tolist() for m in (None, mentions)] == expected
+
+
+def test_a_batch_without_clause_marks() -> None:
+    batch = ["A dog sleeps. A cat is here", "no marks", "", "a, b"]
+    spans = split_batch(batch, "discourse")
+    assert spans.end.tolist() == [s.end for text in batch for s in split_subsentences(text, "discourse")]
+
+
+def test_a_sentence_with_too_many_marks_is_not_cut_in_a_batch() -> None:
+    clause = "the dog is on the lawn, "
+    batch = [f"It is here, and {clause * n}end." for n in (5, discourse.MOST_MARKS - 1, discourse.MOST_MARKS + 1)]
+    spans = split_batch(batch, "discourse")
+    assert spans.end.tolist() == [s.end for text in batch for s in split_subsentences(text, "discourse")]
+    assert np.diff(spans.indptr).tolist()[::2] == [spans.indptr[1], 1]
 
 
 MARKDOWN = ["# ", "## A dog", "|", "| a | dog |", "|---|---|", "```", "```json", "**", "- ", "1. ", "> ", "\n", "\n\n"]

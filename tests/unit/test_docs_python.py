@@ -47,6 +47,13 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found["metric"].compute()) == set(found["baseline"].values)
 
 
+def test_the_pages_on_claims(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_blocks(blocks("docs/claims.md"), "docs/claims.md")
+    assert "attribute blue 0" in capsys.readouterr().out
+    run_blocks(blocks("docs/annotate_claims.md"), "docs/annotate_claims.md")
+    assert capsys.readouterr().out == "[[1, 0]]\n"
+
+
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("README.md"), "README.md")
     assert found["results"].to_markdown() in (shown := capsys.readouterr().out)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from scapo_eval.base.errors import InputErrors
-from scapo_eval.claiming.claim import ClaimKey
+from scapo_eval.claiming.claim import ClaimKey, question_of
 from scapo_eval.claiming.extract import ClaimExtractor
 from scapo_eval.files.records import Records
-from scapo_eval.inference.judge_claims import claims_to_judge, question_of, read_answer
+from scapo_eval.inference.judge_claims import claims_to_judge, read_answer
 from scapo_eval.matching.uses import Reading
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.readers.formats import ForeignCaption

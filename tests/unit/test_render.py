@@ -86,7 +86,7 @@ def test_different_images() -> None:
 def test_differing_systems_are_named() -> None:
     runs = chair_run("base", 40, oracle="1"), chair_run("ours", 10, oracle="2")
     text = latex(compare(runs, resampling=Resampling(50), allow_different=True))
-    assert "ours against base: scored differently in oracle." in text
+    assert "ours and base were scored with different settings: oracle." in text
 
 
 def test_signatures_are_comments_and_intervals_come_on_demand() -> None:

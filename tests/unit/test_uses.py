@@ -168,6 +168,23 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("A lake where another person can sit.", [("lake", "claim"), ("person", "claim")]),
         ("A lake where birds can be seen.", [("lake", "claim"), ("birds", "claim")]),
         ("They watch the dog play and the man rides a bus.", [(s, "claim") for s in ("dog", "man", "bus")]),
+        ("- [x] cat\n- [ ] dog\n- [x] bus", [("cat", "claim"), ("dog", "negated"), ("bus", "claim")]),
+        ("| cat | 2 |\n| dog | - |", [("cat", "claim"), ("dog", "negated")]),
+        ("~~dog~~ cat", [("dog", "negated"), ("cat", "claim")]),
+        ('{"cats": [], "dog": null, "bus": 1}', [("cats", "negated"), ("dog", "negated"), ("bus", "claim")]),
+        (
+            '{"not_visible": ["cat", "dog"], "visible": ["bus"]}',
+            [("cat", "negated"), ("dog", "negated"), ("bus", "claim")],
+        ),
+        ('{"caption": "Two dogs run."}', [("dogs", "claim")]),
+        ("Missing:\n1. the dog\n2. the cat\n\nSeen: a bus", [("dog", "negated"), ("cat", "negated"), ("bus", "claim")]),
+        ("Cats chase mice. This cat sleeps.", [("Cats", "claim"), ("cat", "claim")]),
+        ("Cats purr. This cat sleeps.", [("Cats", "generic"), ("cat", "claim")]),
+        ("Cats purr.", [("Cats", "claim")]),
+        ("A man with dog collars.", [("man", "claim"), ("dog", "modifier")]),
+        ("A man with a dog collars.", [("man", "claim"), ("dog", "claim")]),
+        ("Does the man carry a dog?", [("man", "claim"), ("dog", "question")]),
+        ("Why does the man have a dog?", [("man", "claim"), ("dog", "claim")]),
     ],
 )
 def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
@@ -223,6 +240,7 @@ WORDS = st.sampled_from(
     + ["possibly", "might be", "appears to be", "looks like", "absence of", "only", "is not visible", "n't", "?t"]
     + ["É", "İ", "\ud800", "\0", "for", "where", "can", "like", "shaped", "route", "stops", "-like", "wheel", "sitting"]
     + ['"', "“", "”", "typical of", "BUSES", "Route", "waiting for", "to", "bear", "orange", "woman", "mother", "狗"]
+    + ["[ ]", "[]", "|", "~~", '": [', ":", "Most", "Cats", "purr", "this", "missing", "1.", "neither", "collars"]
 )
 TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..store import Store
 from .rounds import PersonAnswer, Round
 
 COLUMNS = ("image_id", "image", "label", "definition", "verdict")
+"""Columns of the pairs. In a run of claims, ``label`` is the kind, and ``claim`` replaces ``definition``."""
 
 WORDS: dict[str, PersonAnswer] = {
     **dict.fromkeys(("yes", "y", "1", "true", "present", "supported"), "yes"),
@@ -35,18 +36,18 @@ def pairs_table(round_: Round, store: Store) -> bytes:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow("claim" if store.claims and name == "definition" else name for name in COLUMNS)
     pairs = round_.draw.pairs
     for row, label_id, answer in zip(pairs.rows.tolist(), pairs.label_ids.tolist(), round_.answers, strict=True):
-        label = store.labels[label_id]
-        definition = store.vocabulary.info[label].definition if label in store.vocabulary.info else ""
-        writer.writerow(map(guarded, (store.image_ids[row], store.paths[row], label, definition, answer or "")))
+        cell, info = store.name_of(row, label_id), store.vocabulary.info.get(store.labels[label_id])
+        asked = cell.get("claim", info.definition if info else "")
+        writer.writerow(map(guarded, (cell["image_id"], store.paths[row], cell["label"], asked, answer or "")))
     return text.getvalue().encode("utf-8", "surrogatepass")
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
     """Returns the new answers to a round's pairs, read from CSV (with a header) or JSON Lines with ``image_id, label,
-    verdict``.
+    verdict``, and ``claim`` in a run of claims.
 
     Lines without a verdict and answers that the round already contains are skipped.
 
@@ -55,15 +56,14 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
             answer.
     """
     pairs = round_.draw.pairs
-    position = {
-        (store.image_ids[row], store.labels[label]): pair
-        for pair, (row, label) in enumerate(zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True))
-    }
+    cells = [*zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True)]
+    position = {cell: pair for pair, cell in enumerate(cells)}
+    needed = [*store.name_of(*cells[0]), "verdict"]
     name = display_name(path)
     faults = FaultList()
     answers: dict[int, PersonAnswer] = {}
-    for line, record in _records(read_bytes(path), name, faults):
-        if missing := [key for key in ("image_id", "label", "verdict") if key not in record]:
+    for line, record in _records(read_bytes(path), name, needed, faults):
+        if missing := [key for key in needed if key not in record]:
             keys = ", ".join(map(str, list(record)[:6]))
             faults.add(InputError(f"missing key '{missing[0]}' (found: {keys})", path=name, line=line))
             continue
@@ -72,7 +72,8 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
             continue
         answer = WORDS.get(str(verdict).strip().casefold())
         try:
-            pair = position.get((canonical_image_id(record["image_id"]), record["label"]))
+            cell = store.find({**record, "image_id": canonical_image_id(record["image_id"])})
+            pair = None if cell is None else position.get(cell)
         except ValueError as error:
             faults.add(InputError(f"'image_id' {error}", path=name, line=line))
             continue
@@ -81,7 +82,8 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
                 InputError(f"'verdict' must be yes, no, unsure or missing, not {verdict!r}", path=name, line=line)
             )
         elif pair is None:
-            asked = f"round {round_.number} does not ask for '{record['label']}' in image {record['image_id']}"
+            what = record.get("claim") if store.claims else record["label"]
+            asked = f"round {round_.number} does not ask for '{what}' in image {record['image_id']}"
             faults.add(InputError(asked, path=name, line=line))
         elif answers.get(pair, round_.answers[pair]) not in (None, answer):
             before = answers.get(pair, round_.answers[pair])
@@ -94,7 +96,7 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
     return list(answers.items())
 
 
-def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(data: bytes, name: str, needed: Sequence[str], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
     if data.lstrip()[:1] in (b"{", b"["):
         yield from records_of(data, name, on_error=faults.add)
         return
@@ -104,8 +106,9 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
     reader = csv_reader(data, max(",;\t", key=first.count))
     try:
         header = next(reader, [])
-        if not {"image_id", "label", "verdict"} <= set(header):
-            raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
+        if not {*needed} <= set(header):
+            columns = f"{', '.join(needed[:-1])} and {needed[-1]}"
+            raise InputError(f"expected a header line with the columns {columns}", path=name, line=1)
         for cells in filter(None, reader):
             yield reader.line_num, dict(zip(header, chain(map(unguarded, cells), repeat("")), strict=False))
     except csv.Error as error:

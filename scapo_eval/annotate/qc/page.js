@@ -194,12 +194,13 @@ async function draw() {
     return;
   }
   const [row, label] = round.pairs[at];
-  const { name, definition } = round.labels[label];
+  const { definition } = round.labels[label];
+  const name = nameOf(at);
   const within = round.pairs.map((pair, k) => (pair[1] === label ? k : -1)).filter((k) => k >= 0);
   const done = within.filter((k) => round.answers[k] !== null).length;
   byId("fresh").hidden = shownLabel === label && at !== within[0];
+  byId("label").textContent = name;
   if (shownLabel !== label) {
-    byId("label").textContent = name;
     byId("definition").textContent = definition;
     shownLabel = label;
   }
@@ -209,7 +210,8 @@ async function draw() {
     await drawGrid(label);
     return;
   }
-  byId("step").textContent = `pair ${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
+  byId("step").textContent =
+    `${round.claims ? `${round.labels[label].name} ` : "pair "}${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
   for (const button of document.querySelectorAll("[data-answer]"))
     button.setAttribute("aria-pressed", String(button.dataset.answer === round.answers[at]));
   if (round.answers[at] === "missing") byId("said").textContent = "Skipped.";
@@ -232,7 +234,7 @@ async function draw() {
   if (shown !== pair) return;
   if (held.url) {
     image.src = held.url;
-    image.alt = `Image ${round.images[row]}: is there a ${name}?`;
+    image.alt = `Image ${round.images[row]}: ${round.claims ? name : `is there a ${name}?`}`;
     try {
       await image.decode();
     } catch {
@@ -325,8 +327,7 @@ async function answer(value) {
   mine = [...mine.map((group) => group.filter((other) => other !== pair)).filter((group) => group.length), [pair]];
   const said = value === "missing" ? "skipped" : value;
   at = open(pair + 1);
-  byId("said").textContent =
-    `${round.labels[round.pairs[pair][1]].name}, image ${round.images[round.pairs[pair][0]]}: ${said}.`;
+  byId("said").textContent = `${round.labels[round.pairs[pair][1]].name}, image ${imageOf(pair)}: ${said}.`;
   draw();
 }
 
@@ -351,7 +352,7 @@ let tiles = []; // {pair, button, url, fault} of every picture in view, in their
 let taking = false;
 
 const rest = () => /** @type {HTMLInputElement} */ (document.querySelector("[name=rest]:checked")).value;
-const nameOf = (pair) => round.labels[round.pairs[pair][1]].name;
+const nameOf = (pair) => (round.claims ? round.claims[pair] : round.labels[round.pairs[pair][1]].name);
 const imageOf = (pair) => round.images[round.pairs[pair][0]];
 
 function showMany(on) {
@@ -559,7 +560,7 @@ function percent(x, outwards) {
   const digits = x > 0 && x < 0.001 ? 3 : 2;
   return `${(outwards(+(100 * x * 10 ** digits).toFixed(6)) / 10 ** digits).toFixed(digits)} %`;
 }
-const verdict = (value) => (value ? "present" : "absent");
+const verdict = (value) => (round.claims ? ["false", "true"] : ["absent", "present"])[value];
 
 function table(name, heads, rows) {
   return el(
@@ -602,8 +603,8 @@ function drawResult() {
   const overall = round.overall;
   const kinds = [
     ["error", "all cells"],
-    ["false_positive", "called present, but absent"],
-    ["false_negative", "called absent, but present"],
+    ["false_positive", `called ${verdict(1)}, but ${verdict(0)}`],
+    ["false_negative", `called ${verdict(0)}, but ${verdict(1)}`],
   ];
   byId("bounds").replaceChildren(
     ...(overall
@@ -634,6 +635,7 @@ function drawResult() {
         ? [el("p", { class: "hint" }, `No overall bounds: ${round.overall_missing}.`)]
         : []),
   );
+  if (round.kinds) byId("bounds").append(...kindBounds(Object.entries(round.kinds)));
   const next = errors.length && round.command ? round.command : null;
   byId("advice").replaceChildren(
     ...(next
@@ -649,7 +651,7 @@ function drawResult() {
           el("h3", {}, "Where the judge differs"),
           table(
             "Errors",
-            ["picture", "image", "label", "judge", "you", "asked with"],
+            ["picture", "image", round.claims ? "claim" : "label", "judge", "you", "asked with"],
             errors.slice(0, LISTED).map(errorRow),
           ),
           errors.length > LISTED
@@ -663,6 +665,21 @@ function drawResult() {
       : []),
   );
   document.body.dataset.ready = "result";
+}
+
+// The bounds of every kind of claims.
+function kindBounds(kinds) {
+  const cells = ({ cells, wrong, unsure, checked, high }) =>
+    [
+      cells.toLocaleString("en"),
+      `${wrong}${unsure ? ` (+${unsure}?)` : ""} / ${checked}`,
+      percent(high, Math.ceil),
+    ].map((text) => el("td", {}, text));
+  const heads = ["true", "false"].flatMap((said) => [`called ${said}`, "wrong / checked", "at most"]);
+  const rows = kinds.map(([kind, { present, absent }]) =>
+    el("tr", {}, el("th", { scope: "row" }, kind), cells(present), cells(absent)),
+  );
+  return [el("h3", {}, "Still wrong, by kind of claim"), table("Bounds by kind", ["", ...heads], rows)];
 }
 
 function errorRow(error) {
@@ -682,7 +699,7 @@ function errorRow(error) {
     {},
     el("td", {}, button),
     el("td", {}, error.image_id),
-    el("td", {}, error.label),
+    el("td", {}, error.claim ?? error.label),
     el("td", {}, verdict(error.judged)),
     el("td", {}, verdict(error.person)),
     el("td", {}, el("code", {}, error.prompt || "n/a")),
@@ -691,7 +708,7 @@ function errorRow(error) {
 
 function enlargeError(error, source) {
   const said = `the judge says ${verdict(error.judged)}, you say ${verdict(error.person)}`;
-  enlarge(`${error.label} in image ${error.image_id}: ${said}`, error.image_id, source);
+  enlarge(`${error.claim ?? error.label} in image ${error.image_id}: ${said}`, error.image_id, source);
 }
 
 function enlarge(text, image, source) {
@@ -732,7 +749,7 @@ const keys = {
   s: () => answer("missing"),
   z: undo,
   g: () => {
-    if (at < round.pairs.length) toggleMany();
+    if (at < round.pairs.length && !round.claims) toggleMany(); // every claim has a question of its own
   },
   "+": () => zoom(1.4),
   "=": () => zoom(1.4),
@@ -776,7 +793,7 @@ const clicks = {
   next: () => go(open(at + 1)),
   finish,
   take: takeAll,
-  "at-once": toggleMany,
+  "at-once": keys.g,
   review: () => {
     many = false;
     go(round.pairs.length - 1);
@@ -801,6 +818,11 @@ document.addEventListener("visibilitychange", () => {
   round = found.body;
   mine = round.order.map((pair) => [pair]);
   document.title = `Quality control: ${round.run}, round ${round.round}`;
+  if (round.claims) {
+    document.body.classList.add("claims");
+    byId("fresh").textContent = "New kind";
+    byId("labels-card").querySelector("summary").textContent = "Kinds";
+  }
   byId("run").textContent = `${round.run} · round ${round.round} · ${round.by}`;
   if (round.state !== "open") {
     drawResult();

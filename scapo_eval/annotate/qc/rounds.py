@@ -274,8 +274,13 @@ def draw_round(
     """
     earlier = _closed_rounds(store)
     wanted = dict.fromkeys(labels if labels is not None else store.labels)
-    if unknown := [label for label in wanted if label not in store.vocabulary.label_ids]:
-        raise ScapoError(f"unknown label '{unknown[0]}': not in the run's vocabulary '{store.vocabulary.name}'")
+    if unknown := [label for label in wanted if label not in store.columns]:
+        place = (
+            f"one of {', '.join(store.labels)}"
+            if store.claims
+            else f"in the run's vocabulary '{store.vocabulary.name}'"
+        )
+        raise ScapoError(f"unknown label '{unknown[0]}': not {place}")
     label_ids = [k for k, label in enumerate(store.labels) if label in wanted]
     matrix = judged_matrix(store)
     eligible = (matrix != UNKNOWN) & ~seen_cells(store, earlier)
@@ -474,8 +479,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
             errors.append(
                 {
                     "pair": pair,
-                    "image_id": store.image_ids[row],
-                    "label": store.labels[label],
+                    **store.name_of(row, label),
                     "judged": int(draw.judged[pair]),
                     "person": VERDICTS[answer],
                     "by": round_.people[pair],
@@ -531,7 +535,7 @@ def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
 
 def _matrix_hash(store: Store) -> str:
     """Returns a hash of the image ids and labels that the rows and columns represent."""
-    return digest([*store.image_ids, "labels", *store.labels])
+    return digest([*store.image_ids, "labels", *store.labels, *(word for claim in store.claims for word in claim)])
 
 
 def _draw_of(head: dict[str, Any], store: Store) -> Draw:

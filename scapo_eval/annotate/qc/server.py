@@ -20,6 +20,7 @@ from importlib.resources import files
 from typing import Any, cast
 
 from ...base.errors import MissingExtra, ScapoError
+from ...claiming.claim import question_of
 from ...engines import images
 from ...files.json_text import dump_json, parse_json
 from ..store import Store
@@ -222,6 +223,7 @@ class QcServer(ThreadingHTTPServer):
                 for k in used
             ],
             "pairs": [[row, place[k]] for row, k in zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True)],
+            **self._questions(),
             "images": {str(row): store.image_ids[row] for row in sorted(self._asked)},
         }
         if self._summary is not None:
@@ -230,8 +232,15 @@ class QcServer(ThreadingHTTPServer):
                 told = f"round {self._round.number}, second"
                 state["people"] = [line for line in people_lines(self._summary) if line.startswith(told)]
             state |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
-            state["command"] = refine_command(store.folder, self._summary["refine"])
+            if self._store.claims:
+                state["kinds"] = self._summary["labels"]
+            state["command"] = refine_command(store.folder, self._summary)
         return state
+
+    def _questions(self) -> dict[str, list[str]]:
+        """Returns the question of each pair if the cells are claims."""
+        claims = self._store.claims
+        return {"claims": [question_of(claims[row]) for row in self._round.draw.pairs.rows.tolist()]} if claims else {}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -89,6 +89,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         - ``stale``: labels with cells that a judge has changed since the last draw of the label.
         - ``refine``: labels with errors in the last round.
         - ``errors``: all cells that were found wrong.
+        - ``claims``: True if the cells are claims. ``labels`` then contains their kinds, and ``present`` means true.
         - ``judges``: names of all judges in the run.
     """
     rounds = read_rounds(store)
@@ -135,6 +136,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         "refine": list(dict.fromkeys(error["label"] for error in last_closed.errors)) if last_closed else [],
         "errors": [{"round": round_.number, **_without_pair(error)} for round_ in rounds for error in round_.errors],
         "judges": sorted({provenance.judge for provenance in store.provenances if provenance.kind != "human"}),
+        "claims": bool(store.claims),
     }
 
 
@@ -227,11 +229,12 @@ def summary_path(store: Store) -> Path:
     return store.folder / FOLDER / "summary.json"
 
 
-def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """Returns the command that asks the judge again about labels, or None if there are no such labels."""
-    if not labels:
+def refine_command(folder: str | Path, summary: dict[str, Any]) -> str | None:
+    """Returns the command that asks the judge again about the labels with errors, or None if there are no labels."""
+    if not summary["refine"] or summary["claims"]:
         return None
-    return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
+    labels = ",".join(summary["refine"])
+    return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(labels)}"
 
 
 def _counting_rounds(closed: Sequence[Round]) -> list[Round]:

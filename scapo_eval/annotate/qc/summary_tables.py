@@ -11,16 +11,31 @@ from .summary import SIDES
 SummaryTable = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Column headings and rows of a table."""
 
-KINDS = {
-    "error": "cells that are wrong",
-    "false_positive": "called present, but absent",
-    "false_negative": "called absent, but present",
+_WORDS = {
+    False: {"label": "label", "present": "present", "absent": "absent"},
+    True: {"label": "kind", "present": "true", "absent": "false"},
 }
+"""Whether the cells are claims -> words of the tables."""
+
+
+def words_of(summary: dict[str, Any]) -> dict[str, str]:
+    """Returns the words for a label and for the two verdicts: kind, true and false if the cells are claims."""
+    return _WORDS[bool(summary.get("claims"))]
+
+
+def error_texts(summary: dict[str, Any]) -> dict[str, str]:
+    """Returns a text for each kind of error in ``overall``."""
+    yes, no = (words_of(summary)[side] for side in SIDES)
+    return {
+        "error": "cells that are wrong",
+        "false_positive": f"called {yes}, but {no}",
+        "false_negative": f"called {no}, but {yes}",
+    }
 
 
 def rounds_table(summary: dict[str, Any]) -> SummaryTable:
     """Returns a table with one row per round."""
-    heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
+    heads = ("round", f"{words_of(summary)['label']}s", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
         [
             str(round_["round"]),
@@ -52,7 +67,7 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
             percent(overall[kind]["low"], up=False),
             percent(overall[kind]["high"], up=True),
         ]
-        for kind, text in KINDS.items()
+        for kind, text in error_texts(summary).items()
     ]
     return (head, "of cells", "wrong / drawn for it", "at least", "at most"), rows
 
@@ -80,7 +95,8 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
     """Returns a table with the upper bounds of every drawn label. A star marks labels that have changed since their
     draw.
     """
-    heads = [head for side in SIDES for head in (f"called {side}", "wrong / checked", "at most")]
+    words = words_of(summary)
+    heads = [head for side in SIDES for head in (f"called {words[side]}", "wrong / checked", "at most")]
     rows = []
     for name, record in summary["labels"].items():
         row = [name, f"{record['round']}{'*' if record['stale'] else ''}"]
@@ -88,7 +104,7 @@ def labels_table(summary: dict[str, Any]) -> SummaryTable:
             counts = record[side]
             row += [f"{counts['cells']:,}", _checked(counts), percent(counts["high"], up=True)]
         rows.append(row)
-    return ["label", "round", *heads], rows
+    return [words["label"], "round", *heads], rows
 
 
 def percent(value: float | None, *, up: bool) -> str:

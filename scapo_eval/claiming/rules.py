@@ -1,0 +1,763 @@
+"""The rules of claims that read only the words around one object.
+
+The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule begins at a place in the
+words of a batch (:mod:`~scapo_eval.claiming.tokens`). A rule reads words, the places where objects begin, and the
+places where phrases for a position begin. Its result refers to words by their distance from its place. ``memory.py``
+contains the results of earlier readings, and ``extract.py`` decides which objects a relation connects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.types import Use
+from ..matching.uses import USES
+from .claim import KINDS, ClaimKind, count_range
+from .cues import ClaimCue, shipped_claim_cues
+from .memory import Memory, Tape
+from .tokens import codes
+
+CUES = shipped_claim_cues()
+SETS, WORDS = CUES.sets, CUES.words
+BEING = SETS["being"]
+SENTENCE_END = frozenset(".!?;:")
+FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
+OWNING = frozenset(("'s", "'"))
+LISTED = frozenset(("wearing", "holding", "part"))
+REACH = 14
+"""Maximum number of words between an object and another one that a relation leads to."""
+
+BEGINS, GOES_ON, PASSES = 1, 2, 4
+"""Flags of a cell: the word begins an object, is a later word of an object, begins a phrase for a position."""
+
+EXACT, BETWEEN_WORDS, NOUN_WORDS, PHRASES = range(4)
+"""Channels of cells: words with flags; the same, but words are alike that are so for :meth:`Rules.between` and
+:meth:`Rules.located`, or for :meth:`Rules.is_phrase`; phrases for a position and other flags.
+"""
+
+FLAGS = 3  # bits of flags in a cell, before the code of its word
+LENGTH = 63
+"""Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
+
+OTHERS, AGAIN, INVERTS = 64, 128, 256
+"""Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
+later verb may precede the next object; the sentence or clause of the object may begin with a relation.
+"""
+
+ENDED = 9  # bits of the channel PHRASES before the length of a phrase that ends there
+
+BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR = 1, 2, 4, 8, 16
+"""Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
+agent, or only if it is one; only if a pair of the object is not one thing.
+"""
+
+_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING = (WORDS[name] for name in ("attributes", "collections", "counts", "doing"))
+_ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
+_PASSED = _ON_THE_WAY - _DOING.keys()
+STARTING = {
+    phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
+    for phrase, _, _ in CUES.phrases
+}
+_TO = ("to", "be")
+_SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
+LONGEST = 7  # words of a noun phrase before its noun
+_HUES = frozenset(("color", "colour", "hue", "shade"))
+_AFTER_A_PLACE = frozenset(
+    (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
+)
+_STANDING_THERE = frozenset(
+    ("is", "are", "'s", "was", "were", "stands", "stand", "sits", "sit", "hangs", "lies", "rests")
+)
+_INVERTING = _STANDING_THERE | {",", "there"}
+BARE = (
+    frozenset(word for word in _ENDS if word not in ("and", "or", "of") and word not in _ATTRIBUTES)
+    - _COUNTS.keys()
+    - SETS["others"]
+)
+"""Words that, directly before an object, exclude further claims to the left of them."""
+BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
+COLORED = frozenset(("painted", "colored"))
+_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
+SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
+    BEING, _GUESSES, SETS["skipped"], _DOING, _STATES
+)
+"""Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
+_MAY_SKIP = SETS["looking"] | {"in", "at", "toward", "towards"}
+_VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
+_DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
+_LISTING = SETS["articles"] | {"and", ",", "of"}
+_NOT_LISTED = _ENDS | SETS["finite"]
+_JOINTS = frozenset(((",", "and"), ("along", "with"), (",", "along")))
+_PREDICATING = BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
+_LOCATED = BEING | _ON_THE_WAY | _DOING.keys() | {"which", "who", "that", "can"}
+_WORD = codes().words
+_ENDINGS = ("ing", "ed", "ly", "ward", "wards", "s")
+_color_in = cache(codes().color_in)
+
+
+Row = tuple[int, int, int, int, int, int, int]
+"""Kind, value, first word, last word, category, use and conditions of a claim, or index of a Between and zeros."""
+
+
+class Led(NamedTuple):
+    """A relation that leads to an object. In a list, the next object shares the relation.
+
+    Attributes:
+        value: Canonical word of the relation.
+        first, last: First and last word of the relation.
+        cue: Cue that matched.
+        use: Use of the relation's words.
+        how: Context before the relation: "behind" (the preceding object), "verb", "comma", or "and".
+        row: The relation as a row.
+    """
+
+    value: str
+    first: int
+    last: int
+    cue: ClaimCue
+    use: Use
+    how: str = ""
+    row: Row = (0,) * 7
+
+
+class Item(NamedTuple):
+    """An object that may continue a list.
+
+    Attributes:
+        ends: True if a comma and "and" precede the object.
+        article: True if an article precedes the object.
+        either: True if "or" precedes the object.
+    """
+
+    ends: bool
+    article: bool
+    either: bool
+
+
+class Between(NamedTuple):
+    """The meaning of the words between two objects.
+
+    Attributes:
+        inverted: Relation from the second object to the first one: "On the hood of a car, there are cats".
+        apposed: True if the second object is a guess about the first: "a group of people, possibly children, sitting".
+        led: Relation from the first object to the second.
+        item: The second object as the next of a list.
+        after_and: The same if the list begins behind "with": "with its nose raised and its tail down".
+        again: Relation behind a later verb of the clause: "is blue with a pattern and is above a house".
+    """
+
+    inverted: Led | None = None
+    apposed: bool = False
+    led: Led | None = None
+    item: Item | None = None
+    after_and: Item | None = None
+    again: Led | None = None
+
+
+_NOTHING_BETWEEN = Between()
+
+
+class Rules(Tape):
+    """The rules, as readers of the cells around the place at which they begin.
+
+    Attributes:
+        reads: Channel from which words are read.
+    """
+
+    reads = EXACT
+
+    def word(self, place: int) -> str:
+        """Returns a word, or the word that stands for it."""
+        distance = (place - self.at) << 2 | self.reads  # as in cell, of which this is the most frequent use
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return _WORD[value >> FLAGS]
+
+    def plain_word(self, place: int) -> str:
+        """Returns a word without noting that it was read."""
+        return _WORD[self.cells[place] >> FLAGS]
+
+    def begins(self, place: int) -> bool:
+        """Returns True if an object begins at a word."""
+        distance = (place - self.at) << 2 | self.reads  # as in cell
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return value & BEGINS > 0
+
+    def goes_on(self, place: int) -> bool:
+        """Returns True if a word is a later word of an object."""
+        return bool(self.cell(place, self.reads) & GOES_ON)
+
+    def is_thing(self, place: int) -> bool:
+        """Returns True if a word belongs to an object."""
+        return bool(self.cell(place, self.reads) & (BEGINS | GOES_ON))
+
+    def passed(self, place: int) -> int:
+        """Returns the number of words of the phrase for a position that begins at a word."""
+        return self.cell(place, PHRASES) & LENGTH if self.cell(place, self.reads) & PASSES else 0
+
+    def _row(
+        self,
+        kind: ClaimKind,
+        value: str,
+        first: int,
+        last: int,
+        cue: ClaimCue,
+        use: Use = "claim",
+        conditions: int = 0,
+    ) -> Row:
+        return (
+            KINDS.index(kind),
+            VALUES.of(value),
+            first - self.at,
+            last - self.at,
+            VALUES.of(cue.category),
+            USES.index(use),
+            conditions,
+        )
+
+    # ---- left of an object: counts and attributes
+
+    def before(self) -> Iterator[Row]:
+        """Yields the claims that precede the noun in the noun phrase of the object that begins here."""
+        self.reads = EXACT
+        j, skipped, use, last_attribute = self.at - 1, 0, "claim", -1
+        while (word := self.word(j)) and not self.is_thing(j):
+            if word in _ATTRIBUTES or _color_in(word):
+                cue, value = self._attribute(word)
+                begin = j
+                while cue.category == "color" and not self.is_thing(begin - 1) and self.word(begin - 1) in _SHADES:
+                    begin -= 1
+                yield self._row("attribute", value, begin, j, cue, use)  # type: ignore[arg-type]
+                last_attribute = j = begin
+            elif word in _COUNTS:
+                yield from self._count(j, _COUNTS[word], j)
+                return
+            elif word == "of" and not self.is_thing(j - 1) and self.word(j - 1) in _COLLECTIONS:
+                yield from self._count(j - 1, _COLLECTIONS[self.word(j - 1)], j)
+                return
+            elif word in ("and", "or", ","):
+                if not self._is_attribute(j - 1) or (last_attribute != j + 1 and (word != "," or not skipped)):
+                    return
+                if word == "or":
+                    use = "hedged"
+            elif word in SETS["others"]:
+                pass
+            elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
+                return
+            elif word not in _SHADES:
+                skipped += 1
+                if skipped > _SKIPPED:
+                    return
+            j -= 1
+
+    def _is_attribute(self, j: int) -> bool:
+        return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
+
+    @staticmethod
+    def _attribute(word: str) -> tuple[ClaimCue, str]:
+        return _ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)]
+
+    def _count(self, j: int, entry: tuple[ClaimCue, str], last: int) -> Iterator[Row]:
+        cue, value = entry
+        word, before = self.word(j), self.word(j - 1)
+        if before == "no" and (word == "one" or word in _OF_NONE):
+            return
+        if word == "few" and before not in ("a", "the"):
+            return
+        if word == "one" and self.cell(last, PHRASES) & OTHERS:
+            return
+        if word.isdecimal() and before in ("#", "number", "no", "$", "."):
+            return
+        if before in ("or", "to", "-", "–") and self.word(j - 2) in _COUNTS:
+            low = _COUNTS[self.word(j - 2)][1]
+            value, j = f"{count_range(low)[0]}-{count_range(value)[0]}", j - 2
+        elif value.isdecimal():
+            if before in SETS["at_least"] or f"{self.word(j - 2)} {before}" in SETS["at_least"]:
+                value = f"{int(value) + (before in ('than', 'over'))}+"
+            elif before in SETS["about"]:
+                value = f"{max(1, int(value) - 1)}-{int(value) + 1}"
+        yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
+
+    # ---- right of an object: what it is and does
+
+    def behind(self) -> Iterator[Row]:
+        """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
+        self.reads = EXACT
+        j = self.at
+        while (passed := self.passed(j)) or self.word(j) == "visible":
+            j += passed or 1
+        comma = self.word(j) in (",", "and")
+        if comma:
+            follows = self.word(j + 1)
+            if follows not in (("which", "who", "that") if self.word(j) == "," else FINITE_BE) and not (
+                follows in _DOING and follows.endswith(("ing", "ed"))
+            ):
+                return
+            j += 1
+        which = self.word(j) in ("which", "who", "that")
+        j += which
+        verb, hedged, negated = False, False, False
+        while True:
+            word = self.word(j)
+            if word in BEING:
+                if verb and self.word(j - 1) in _ON_THE_WAY:
+                    return  # "the field where the dogs are located is green": not the dogs
+                verb = True
+            elif word == "not":
+                negated = True
+            elif verb and (word in _PASSED or self.passed(j)) and word not in SETS["looking"]:
+                j += max(self.passed(j) - 1, 0)
+            elif word in _PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
+                # "the sky above them is clear", "the board he is riding is white"
+                j += 2 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing") else 0
+            elif not (word in SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
+                break
+            hedged |= word in _GUESSES
+            j += 1
+        if verb and self.word(j) == "," and self.word(j + 1) in _DOING and self.word(j + 1).endswith("ing"):
+            j += 1  # "a lamp is on the left, standing on a table"
+        use: Use = "negated" if negated else "hedged" if hedged else "claim"
+        by_root = BY_ROOT if (verb or comma) and not which else 0
+        if self.word(j) in _DOING and not self.is_thing(j) and self.word(j + 1) != "out":
+            yield from self._doings(j, use, by_root)
+        elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
+            j += 2 + (self.word(j + 2) == "of")
+            entry = _ATTRIBUTES.get(self.word(j))
+            if entry and entry[0].category == "material" and not self.is_thing(j + 1):
+                yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
+        elif verb or self.word(j - 1) in COLORED:
+            yield from self._predicates(j, use, by_root)
+        elif not comma and not which:
+            yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
+        """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
+        while self.word(j) in _DOING:
+            cue, value = _DOING[self.word(j)]
+            conditions = by_root
+            if value in ("running", "flying"):  # no motions of their own: "a road running along", "a man flying a kite"
+                conditions |= NO_AGENT if self.word(j + 1) in ("a", "an", "the") else 0
+                conditions |= AGENT if self.word(j)[:3] == "run" else 0
+            if not conditions & NO_AGENT or not conditions & AGENT:
+                yield self._row("attribute", value, j, j, cue, use, conditions)
+            j += 1
+            if self.word(j) not in ("and", "or") and (self.word(j) != "," or not self.word(j + 1).endswith("ing")):
+                return
+            j += 1
+            while self.word(j) in _GUESSES or self.word(j).endswith("ly"):
+                use = "hedged"
+                j += 1
+
+    def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
+        """Yields consecutive attributes: "is black and white", "is a light brown color"."""
+        article = self.word(j) in ("a", "an")
+        rows, colored = list[Row](), False
+        j += article
+        while True:
+            begin = j
+            j = self._past_shades(j)
+            if j > begin and not self._is_attribute(j) and self.word(j - 1) in _ATTRIBUTES:
+                j -= 1  # "is dark": a shade alone
+            if not self._is_attribute(j) or self.goes_on(j):
+                break
+            cue, value = self._attribute(self.word(j))
+            colored = cue.category == "color"
+            rows.append(self._row("attribute", value, begin if colored else j, j, cue, use, conditions))
+            j += 1
+            if self.word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
+                j += 1
+            elif self.word(j) == "," and self.word(j + 1) == "and" and self._is_attribute(self._past_shades(j + 2)):
+                j += 2
+            elif not article or not self._is_attribute(j):
+                break
+        if not rows:
+            return
+        follows = self.word(j)
+        ends = not follows[:1].isalnum() or follows in _ENDS or follows.endswith(("ly", "ward", "wards"))
+        ends |= follows in _DIRECTIONS
+        if follows in _HUES or (colored and ends) if article else ends and follows != "of":  # "is a deep blue,"
+            yield from rows
+
+    def _past_shades(self, j: int) -> int:
+        while self.word(j) in _SHADES:
+            j += 1 + (self.word(j + 1) == "," and self.word(j + 2) in _SHADES)  # "a rich, dark brown"
+        return j
+
+    # ---- between two objects: how they stand to each other
+
+    def between(self) -> Iterator[Row]:
+        """Yields the index of what the words from here to the next object say, unless they say nothing."""
+        self.reads = BETWEEN_WORDS
+        found = self._between()
+        if found != _NOTHING_BETWEEN:
+            yield (_BETWEEN_NUMBER.setdefault(found, len(_BETWEEN_NUMBER)), 0, 0, 0, 0, 0, 0)
+            if len(BETWEEN) < len(_BETWEEN_NUMBER):
+                BETWEEN.append(found)
+
+    def _between(self) -> Between:
+        if (inverted := self._inverted()) is not None:
+            return Between(inverted=inverted)
+        at = self.at
+        guessed = self.word(at) == "," and self.word(at + 1) in _GUESSES and not self.begins(at + 1)
+        if guessed and self.is_phrase(at + 2):
+            behind = next(j for j in range(at + 2, at + REACH + 2) if self.begins(j)) + 1
+            while self.goes_on(behind):
+                behind += 1
+            if self.word(behind) == ",":
+                return Between(apposed=True)
+        led = self._relation(at)
+        if led is not None:
+            return Between(led=self._from_here(led))
+        item = after_and = self._item(at)
+        if self.word(at) != "and" and (joint := self._and_behind_states()):
+            after_and = self._item(joint)
+        return Between(item=item, after_and=after_and, again=self._again())
+
+    def _from_here(self, led: Led) -> Led:
+        row = self._row("relation", led.value, led.first, led.last, led.cue, led.use)
+        return led._replace(first=led.first - self.at, last=led.last - self.at, row=row)
+
+    def _inverted(self) -> Led | None:
+        """Returns the relation from the next object to the one before, as in "On the hood of a car, there are cats"."""
+        j = self.at
+        if self.word(j) not in _INVERTING or not self.cell(j, PHRASES) & INVERTS:
+            return None
+        comma = self.word(j) == ","
+        j += comma
+        there = self.word(j) == "there"
+        j += there
+        be = self.word(j) in _STANDING_THERE
+        j += be
+        if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
+            return None
+        first = self.at - 1
+        while self.goes_on(first):
+            first -= 1
+        begin = first
+        while self.word(begin - 1) not in BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
+            if self.word(begin - 1) == "and" and self.word(begin - 2) == "," and self.word(begin) in STARTING:
+                break
+            begin -= 1
+            if self.is_thing(begin) or first - begin > LONGEST:
+                return None
+        for phrase, cue, value in STARTING.get(self.word(begin), ()):
+            stop = begin + len(phrase)
+            if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
+                if stop < first and not self.is_phrase(stop):
+                    return None
+                return self._from_here(Led(value, begin, stop - 1, cue, "claim"))
+        return None
+
+    def _is_up_to(self, j: int) -> bool:
+        """Returns True if the words from ``j`` on, if there are any before the next object, begin its noun phrase."""
+        return any(map(self.begins, range(self.at, j))) or self.is_phrase(j)
+
+    def _item(self, at: int) -> Item | None:
+        """Returns how the object continues a list if the words from ``at`` to it allow that."""
+        first = self.word(at)
+        second = "" if self.begins(at + 1) else self.word(at + 1)
+        if (first, second) in _JOINTS:
+            rest = at + 2
+        elif first in (",", "and", "or"):
+            rest = at + 1
+        else:
+            return None
+        if not self.is_phrase(rest):
+            return None
+        article = not self.begins(rest) and self.word(rest) in SETS["articles"]
+        return Item((first, second) == (",", "and"), article, first == "or")
+
+    def _and_behind_states(self) -> int:
+        """Returns the place of the first "and" if only states and adverbs precede it, otherwise 0."""
+        j = self.at
+        while not self.begins(j):
+            word = self.word(j)
+            if word == "and":
+                return j
+            if word not in _STATES and not word.endswith("ly"):
+                return 0
+            j += 1
+        return 0
+
+    def _again(self) -> Led | None:
+        """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
+        if not self.cell(self.at, PHRASES) & AGAIN:
+            return None
+        words = self._words(self.at)
+        for j in range(len(words) - 1, 0, -1):
+            if words[j] in FINITE_BE and (
+                words[j - 1] == "and" or (words[0] == "with" and "and" not in words and "," not in words)
+            ):
+                led = self._relation(self.at + j)
+                return None if led is None else self._from_here(led)._replace(how="verb")
+        return None
+
+    def _words(self, first: int) -> list[str]:
+        """Returns the words from a place to the next object."""
+        words = list[str]()
+        while not self.begins(first):
+            words.append(self.word(first))
+            first += 1
+        return words
+
+    def _relation(self, first: int) -> Led | None:
+        """Returns the relation in the words from a place to the next object, if they express one."""
+        comma, verb, which, placed, use, j = False, False, False, False, "claim", first
+        while not self.begins(j):
+            word = self.word(j)
+            if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
+                if any(map(self.begins, range(j, j + skipped))):
+                    return None
+                j += skipped
+                continue
+            phrase = self._phrase_at(j) if word in STARTING else None
+            if phrase is not None:
+                cue, value, behind = phrase
+                if word in OWNING and (j > first or self.word(behind) in _ENDS):
+                    return None
+                if word == "with" and j > first and self.word(j - 1) == "playing":
+                    return None
+                beside = not cue.agent and (value in SETS["after_a_comma"] or placed)
+                verb = (verb or word in SETS["finite"]) and not which
+                how = (
+                    "behind"
+                    if which
+                    else "verb"
+                    if comma and beside
+                    else "comma"
+                    if comma
+                    else "verb"
+                    if verb
+                    else "behind"
+                )
+                if comma and not which and word in SETS["finite"] and self.word(j - 1) == "and":
+                    how = "and"
+                return Led(value, j, behind - 1, cue, use, how)  # type: ignore[arg-type]
+            if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
+                j += passed - 1
+            elif word in (",", "and"):
+                comma, placed = True, False
+            elif word in ("which", "who", "that") and j <= first + 1:
+                comma, which = False, True
+            elif word == "while" and j <= first + 1:
+                comma = True
+            elif word == "each" and comma and j == first + 1:
+                comma, which = False, True
+            elif word in BEING:
+                verb, comma = True, False
+                use = "hedged" if word in _GUESSES else use
+            elif word in _GUESSES:
+                use = "hedged"
+            elif word == "not":
+                use = "negated"
+            elif word in SETS["not_leading"]:
+                return None
+            elif word == "or" and j > first and (self.word(j + 1) in _DOING or self.word(j + 1) in _GUESSES):
+                use = "hedged" if use == "claim" else use
+            elif word in _DOING or (word in _ATTRIBUTES and verb):
+                verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
+                comma, placed = comma and not verb, True
+            elif word == "playing" and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
+                j += 1  # "playing tennis on a court"
+            elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                placed |= word in _ON_THE_WAY
+            elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
+                placed = False  # "is breaking, with": what is said is of no list
+            elif not (word.endswith(("ing", "ed")) and len(word) > 4):
+                return None
+            elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
+                if self.word(j + 1) in _ENDS or not self.word(j + 1).isalpha() or not self._phrase_behind(j + 1):
+                    return None
+                j += 1  # "playing tennis on", "enjoying themselves in"
+            j += 1
+        return None
+
+    def _skipped_phrase(self, j: int) -> int:
+        """Returns the number of words of "in mid-air" or "facing the camera", which may precede a relation."""
+        word = self.word(j)
+        if word == "in" and self.word(j + 1) in SETS["in_states"]:
+            return 2
+        toward = word in SETS["looking"] or word in ("at", "toward", "towards")
+        return 3 if toward and (self.word(j + 1), self.word(j + 2)) in _VIEWERS else 0
+
+    def _phrase_behind(self, j: int) -> tuple[ClaimCue, str, int] | None:
+        """Returns the relation that begins behind a word, unless the word belongs to an object."""
+        return None if self.begins(j) else self._phrase_at(j + 1)
+
+    def _phrase_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
+        """Returns the cue, value and end of the relation that begins at a word, or None if no noun phrase follows."""
+        for phrase, cue, value in STARTING.get(self.word(j), ()):
+            if all(self.word(j + k) == word and not self.begins(j + k) for k, word in enumerate(phrase)):
+                behind = j + len(phrase)
+                begins = self.is_phrase(behind) or (cue.category in LISTED and self._is_later_of_list(behind))
+                return (cue, value, behind) if begins else None
+        return None
+
+    def _is_later_of_list(self, first: int) -> bool:
+        """Returns True if a list begins with things that the vocabulary lacks: "has a grille and headlights"."""
+        words = self._words(first)
+        joint = max((j for j, word in enumerate(words) if word in ("and", ",")), default=-1)
+        if joint < 1 or not self.is_phrase(first + joint + 1):
+            return False
+        return all(
+            word in _LISTING or (word[0].isalnum() and word not in _NOT_LISTED and not _is_verb(word)) for word in words
+        )
+
+    def is_phrase(self, first: int) -> bool:
+        """Returns True if the words from a place to the next object are the beginning of the object's noun phrase."""
+        reads, self.reads = self.reads, NOUN_WORDS
+        is_phrase = self._is_phrase(first)
+        self.reads = reads
+        return is_phrase
+
+    def _is_phrase(self, first: int) -> bool:
+        j = first
+        if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
+            words = self._words(first)
+            j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
+        while not self.begins(j):
+            word = self.word(j)
+            before = self.word(j - 1) if j > first else ""
+            if word == "of":
+                if before not in SETS["parts"] and before not in _COLLECTIONS:
+                    return False
+            elif word in ("and", ",", "or"):
+                if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
+                    return False
+            elif word in SETS["articles"]:
+                if j > first and before not in ("of", "all", "both"):
+                    return False
+            elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
+                return False
+            j += 1
+            if j - first > LONGEST:
+                return False
+        return True
+
+    # ---- where in the picture
+
+    def located(self) -> Iterator[Row]:
+        """Yields the object at the position that a phrase states, and whether the phrase follows a verb.
+
+        The object is the preceding one, or the next one at the beginning of a sentence.
+        """
+        self.reads = BETWEEN_WORDS
+        first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
+        before = self.word(first - 1)
+        if before in SENTENCE_END or before[:1] in ("\n", ""):
+            j = last + 1
+            if self.word(j) not in _AFTER_A_PLACE:
+                return
+            while self.word(j) and j - last < REACH and self.word(j) not in SENTENCE_END:
+                if self.is_thing(j):
+                    yield (j - self.at, 0, 0, 0, 0, 0, 0)
+                    return
+                of_many = self.word(j) == "of" and (
+                    self.word(j - 1) in _COLLECTIONS or self.word(j - 1) in SETS["parts"]
+                )
+                if not of_many and (
+                    self.word(j) in SETS["prepositions"] or (_is_verb(self.word(j)) and self.word(j) != "being")
+                ):
+                    return
+                j += 1
+            return
+        j = first - 1
+        verb = False
+        while self.word(j) and not self.is_thing(j):
+            word = self.word(j)
+            if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
+                verb = True
+                j -= 1
+                while ended := self.cell(j, PHRASES) >> ENDED:
+                    j -= ended
+                continue
+            if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly")):
+                return
+            verb |= word in BEING
+            j -= 1
+        if self.word(j):
+            yield (j - self.at, int(verb), 0, 0, 0, 0, 0)
+
+
+class _Values:
+    """The values and categories of claims, each with a number."""
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+        self._number: dict[str, int] = {}
+
+    def of(self, value: str) -> int:
+        """Returns the number of a value."""
+        number = self._number.get(value)
+        if number is None:
+            self.listed.append(value)
+            number = self._number[value] = len(self.listed) - 1
+        return number
+
+
+def _listed(word: str) -> bool:
+    return word in _ATTRIBUTES or word in _SHADES or bool(_color_in(word))
+
+
+def _is_verb(word: str) -> bool:
+    return len(word) > 4 and word.endswith("ing") and word not in SETS["nouns_in_ing"]
+
+
+_OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
+
+
+def _alike(*rules: str) -> NDArray[np.int64]:
+    """Returns the (codes,) representative of each code for rules that do not return words.
+
+    Words are alike if the rules cannot tell them apart: if the same lists that the rules name contain them, they have
+    the same form as far as the rules ask for it, and neither a relation nor the code of the rules names one of them.
+
+    Args:
+        rules: Names of methods of :class:`Rules`. The functions that they call are included.
+    """
+    known: dict[str, Any] = {**globals(), **vars(Rules)}
+    names, constants = set(rules), set[Any]()
+    code_of = [known[name].__code__ for name in rules]
+    while code_of:
+        code = code_of.pop()
+        new = set(code.co_names) - names
+        names |= new
+        code_of += [known[name].__code__ for name in new if hasattr(known.get(name), "__code__")]
+        code_of += [constant for constant in code.co_consts if hasattr(constant, "co_consts")]
+        constants.update(code.co_consts)
+    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
+    lists += [SETS[name] for name in constants if name in SETS]
+    groups: list[Any] = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
+    groups += [group for group in (*constants, *lists) if isinstance(group, (tuple, frozenset))]
+    groups += [group for words in lists for group in words if isinstance(group, tuple)]
+    named = constants.union(*(group for group in groups if group not in lists or isinstance(group, tuple)))
+    stands: dict[object, int] = {}
+    alike = np.arange(len(_WORD))
+    for number, word in enumerate(_WORD):
+        ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
+        is_alpha = word.isalpha() and "isalpha" in names
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word))
+        listed = tuple(word in words for words in lists)
+        alike[number] = number if word in named else stands.setdefault((form, listed), number)
+    return alike
+
+
+VALUES = _Values()
+BETWEEN: list[Between] = []
+_BETWEEN_NUMBER: dict[Between, int] = {}
+ALIKE = tuple(
+    (codes << FLAGS).astype(np.int32)
+    for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
+)
+"""Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
+BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
+MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)

@@ -1,0 +1,78 @@
+"""A bounded memory of short texts with their states, which is searched for many texts at once.
+
+Captions repeat the words between a cue and a mention ("no <dog>", "a place for the <cars>"), so most states are known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH = 72
+"""Maximum number of characters of a text."""
+
+UNKNOWN = 255
+"""State of a text that the memory does not contain."""
+
+_SLOT_BITS = 14
+_KEPT = np.where(np.arange(WIDTH) < np.arange(WIDTH + 1)[:, None], 255, 0).astype(np.uint8).view("<u8")
+_FACTORS = np.random.default_rng(0).integers(1 << 63, size=WIDTH // 8 + 1, dtype=np.uint64) | np.uint64(1)
+
+
+class Remembered:
+    """A memory of texts, each of which continues another text, with their states.
+
+    A new text replaces the text in its slot, so the size is fixed. Texts are compared in full.
+
+    Args:
+        first_id: First id of a text. Smaller ids are those of the beginnings.
+    """
+
+    def __init__(self, first_id: int) -> None:
+        slots = 1 << _SLOT_BITS
+        self._keys = np.zeros((slots, WIDTH // 8 + 1), dtype=np.uint64)
+        self._state = np.zeros(slots, dtype=np.uint8)
+        self._id = np.zeros(slots, dtype=np.int64)
+        self._next_id = first_id
+
+    @staticmethod
+    def keys(
+        byte: NDArray[np.uint8], begin: NDArray[np.int64], length: NDArray[np.int64], parent: NDArray[np.int64]
+    ) -> NDArray[np.uint64]:
+        """Returns the (texts, words) keys of parts of a longer text.
+
+        Args:
+            byte: The longer text, with WIDTH further bytes behind the last part.
+            begin, length: Position and number of characters of each part, at most WIDTH.
+            parent: Id of the text or beginning that each part continues, at least 1.
+        """
+        windows = np.ndarray(len(byte) - WIDTH + 1, dtype=f"V{WIDTH}", buffer=byte, strides=(1,))[begin]
+        keys = np.empty((len(begin), WIDTH // 8 + 1), dtype=np.uint64)
+        np.bitwise_and(windows.view("<u8").reshape(len(begin), -1), _KEPT[length], out=keys[:, :-1])
+        keys[:, -1] = parent << 8 | length
+        return keys
+
+    def find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Returns the state and the id of each text. The state of an unknown text is UNKNOWN."""
+        slot = _slots(keys)
+        state = self._state[slot]
+        state[(self._keys[slot] != keys).any(axis=1)] = UNKNOWN
+        return state, self._id[slot]
+
+    def add(self, keys: NDArray[np.uint64], state: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Adds texts with their states, and returns their ids."""
+        slot = _slots(keys)
+        ids = np.arange(self._next_id, self._next_id + len(keys))
+        self._next_id += len(keys)
+        # of several texts for one slot, the last one stays
+        self._keys[slot], self._state[slot], self._id[slot] = keys, state, ids
+        return ids
+
+
+def _slots(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    sums = (keys * _FACTORS).sum(axis=1, dtype=np.uint64)
+    sums ^= sums >> np.uint64(31)
+    sums *= _FACTORS[0]
+    sums >>= np.uint64(64 - _SLOT_BITS)
+    slots: NDArray[np.int64] = sums.view(np.int64)
+    return slots

@@ -1,0 +1,375 @@
+"""The clause cuts of many sentences at once: the batch form of ``discourse.py`` for ASCII text, with equal results.
+
+Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions of
+``discourse.py`` are then array operations over all chunks of a batch. Only lists with locations are followed chunk by
+chunk.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import discourse as one
+from .punctuation import CLOSERS, MIN_WORDS
+
+Ints = NDArray[Any]
+
+_LISTS = {
+    "determiner": one.DETERMINERS,
+    "relative": one.RELATIVES,
+    "finite": one.FINITE,
+    "pronoun": one.PRONOUNS,
+    "subject": one.SUBJECTS,
+    "conjunction": one.CONJUNCTIONS,
+    "preposition": one.PREPOSITIONS,
+    "place": one.PLACES,
+    "own": one.OWN,
+    "after_participle": one.AFTER_PARTICIPLE,
+    "participle": one.PARTICIPLES,
+    "irregular": one.IRREGULAR,
+    "no_participle": one.NO_PARTICIPLES,
+    "modal": one.MODALS,
+    "adverb": one.ADVERBS,
+    "fronted": one.FRONTED,
+    **{f"kind_{kind}": {w for w, k in one.KINDS.items() if k == kind} for kind in dict.fromkeys(one.KINDS.values())},
+    "with": {"with"},
+    "with_or_without": {"with", "without"},
+    "which": {"which", "whom"},
+    "as": {"as"},
+    "as_if": {"if", "though"},
+    "and_or": {"and", "or"},
+}
+_BIT = {name: 1 << k for k, name in enumerate((*_LISTS, "ing", "ed", "ly", "third"))}
+_SLOT_BITS = 16
+_FACTOR = 0x9E3779B97F4A7C15
+_MASK = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
+_SPACE = np.array([chr(c).isspace() for c in range(256)]) & (np.arange(256) < 128)
+_JOINS = ~_SPACE  # whether a character between two runs of letters and digits makes one word of them
+_JOINS[[0, ord("_")]] = False
+_CLOSES = np.isin(np.arange(256), [ord(closer) for closer in CLOSERS if closer.isascii()])
+
+
+class Runs(NamedTuple):
+    """The runs of letters and digits in a text.
+
+    Attributes:
+        start, end: (runs,) span of each run.
+        before: (characters + 1,) number of runs that begin before each position.
+    """
+
+    start: Ints
+    end: Ints
+    before: Ints
+
+
+class _Words(NamedTuple):
+    """The listed words, with a word that occurs nowhere as number 0.
+
+    Attributes:
+        number: (slots,) number of the word in each slot of a hash table.
+        head, tail: (words,) first eight bytes, and last eight bytes of longer words.
+        length: (words,) number of characters.
+        bits: (words,) bits of the word.
+        factor: Factor of the hash, for which each word has a slot of its own.
+    """
+
+    number: NDArray[np.int16]
+    head: NDArray[np.uint64]
+    tail: NDArray[np.uint64]
+    length: NDArray[np.int64]
+    bits: NDArray[np.int64]
+    factor: int
+
+
+def _slots(head: NDArray[np.uint64], tail: NDArray[np.uint64], factor: int) -> NDArray[np.int64]:
+    mixed = tail * np.uint64(_FACTOR)
+    mixed += head
+    mixed *= np.uint64(factor)
+    mixed >>= np.uint64(64 - _SLOT_BITS)
+    slots: NDArray[np.int64] = mixed.view(np.int64)
+    return slots
+
+
+@cache
+def _listed_words() -> _Words:
+    bits: dict[str, int] = {"": 0}
+    for name, words in _LISTS.items():
+        for word in words:
+            bits[word] = bits.get(word, 0) | _BIT[name]
+    raw = [word.encode() for word in bits]
+    assert max(map(len, raw)) <= 16
+    head = np.array([word[:8] for word in raw], dtype="S8").view("<u8")
+    tail = np.array([word[-8:] if len(word) > 8 else b"" for word in raw], dtype="S8").view("<u8")
+    factors = (_FACTOR * (2 * k + 1) % (1 << 64) for k in count())
+    factor = next(f for f in factors if len(np.unique(_slots(head, tail, f))) == len(raw))
+    number = np.zeros(1 << _SLOT_BITS, dtype=np.int16)
+    number[_slots(head, tail, factor)] = range(len(raw))
+    return _Words(number, head, tail, np.array([*map(len, raw)]), np.array([*bits.values()]), factor)
+
+
+def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.int64]:
+    """Returns the bits of words in lower-case text."""
+    eight = np.ndarray(len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
+    length = ends - starts
+    head = eight[starts]
+    head &= _MASK.take(length, mode="clip")
+    tail = np.zeros(len(starts), dtype=np.uint64)
+    rows = (length > 8).nonzero()[0]
+    tail[rows] = eight[ends[rows] - 8]
+    known = _listed_words()
+    number = known.number[_slots(head, tail, known.factor)]
+    same = (known.head[number] == head) & (known.tail[number] == tail) & (known.length[number] == length)
+    number *= same
+    bits: NDArray[np.int64] = known.bits[number]
+    ending = _ENDINGS[np.ndarray(len(byte) - 1, dtype="<u2", buffer=byte, strides=(1,))[ends - 2]]
+    bits |= ending
+    rows = (ending & (_BIT["third"] | _BIT["ing"]) != 0).nonzero()[0]
+    is_ing = ending[rows] & _BIT["ing"] != 0
+    holds = np.where(is_ing, (byte[ends[rows] - 3] == ord("i")) & (length[rows] > 2), length[rows] > 3)
+    holds &= is_ing | (bits[rows] & _BIT["preposition"] == 0)
+    bits[rows[~holds]] &= ~(_BIT["third"] | _BIT["ing"])
+    bits[length < 2] &= ~(_BIT["ed"] | _BIT["ly"])
+    return bits
+
+
+def _endings() -> NDArray[np.int64]:
+    """Returns the (second last, last) endings of words by their last two bytes. More of a word may decide."""
+    endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
+    endings[ord("g"), ord("n")] = _BIT["ing"]
+    endings[ord("d"), ord("e")] = _BIT["ed"]
+    endings[ord("y"), ord("l")] = _BIT["ly"]
+    endings[ord("s")] = _BIT["third"]
+    endings[ord("s"), [*b"su'"]] = 0
+    return endings.ravel()
+
+
+_ENDINGS = _endings()
+
+
+def clause_cuts(
+    byte: NDArray[np.uint8], begin: Ints, end: Ints, marks: Ints, sentence: Ints, runs: Runs
+) -> NDArray[np.bool_]:
+    """Returns a (marks,) mask of the clause marks of sentences at which the sentences are cut.
+
+    Args:
+        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at both ends.
+        begin, end: (sentences,) span of each sentence. Sentences are in order and do not overlap.
+        marks: Offsets after the clause marks and their white space, in order.
+        sentence: (marks,) index of the sentence of each mark. Every sentence has a mark.
+        runs: All runs of letters and digits in ``byte``.
+    """
+    if not len(marks):
+        return np.zeros(0, dtype=bool)
+    n_marks = np.bincount(sentence, minlength=len(begin))
+    first = np.cumsum(n_marks + 1) - n_marks - 1  # chunk of each sentence
+    of_mark = np.arange(len(marks)) + sentence + 1
+    n = len(marks) + len(begin)
+    start, stop = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    start[first], start[of_mark] = begin, marks
+    stop[of_mark - 1], stop[first + n_marks] = marks, end
+    owner = np.repeat(np.arange(len(begin)), n_marks + 1)
+    chunks = _chunks(byte, start, stop, owner, runs)
+    opens = _openings(chunks)
+    opens[(n_marks > one.MOST_MARKS)[owner]] = False
+    # a cut where enough words are before it in the sentence, and from it to the next opening
+    words = np.append(0, np.cumsum(chunks.n_words))
+    at = opens.nonzero()[0]
+    until = (first + n_marks + 1)[owner[at]]
+    until[:-1] = np.minimum(until[:-1], at[1:])
+    cut = at[(words[at] - words[first[owner[at]]] >= MIN_WORDS) & (words[until] - words[at] >= MIN_WORDS)]
+    is_cut = np.zeros(n, dtype=bool)
+    is_cut[cut] = True
+    return is_cut[of_mark]
+
+
+class _Chunks(NamedTuple):
+    """The words between two clause marks of sentences, as columns; see :class:`~scapo_eval.segmenting.discourse.Chunk`.
+
+    Attributes:
+        owner: Index of the sentence.
+        place: Position in the sentence.
+        is_last: True for the last chunk of a sentence.
+        comma: True if the mark before the chunk is a comma.
+        n_words: Number of words.
+        word: Index of the first word in ``bits``.
+        bits: (words + 16,) bits of all words.
+        finite, relative: Number of finite verbs, and number of relative words.
+    """
+
+    owner: Ints
+    place: Ints
+    is_last: NDArray[np.bool_]
+    comma: NDArray[np.bool_]
+    n_words: Ints
+    word: Ints
+    bits: NDArray[np.int64]
+    finite: Ints
+    relative: Ints
+
+    def at(self, k: int) -> NDArray[np.int64]:
+        """Returns the bits of word ``k`` of each chunk, or 0 if there is none."""
+        return np.where(self.n_words > k, self.bits[self.word + k], 0)
+
+    def any_in(self, low: int, high: int, names: int) -> NDArray[np.bool_]:
+        """Returns a mask of the chunks with a word from ``low`` to ``high - 1`` that has one of some bits."""
+        found = np.zeros(len(self.owner), dtype=bool)
+        for k in range(low, high):
+            found |= (self.bits[self.word + k] & names != 0) & (self.n_words > k)
+        return found
+
+
+def _chunks(byte: NDArray[np.uint8], start: Ints, stop: Ints, owner: Ints, runs: Runs) -> _Chunks:
+    low, high = runs.before[start], runs.before[stop]
+    counts = high - low
+    chunk = np.repeat(np.arange(len(start)), counts)
+    run = np.arange(len(chunk)) + (low - np.cumsum(counts) + counts)[chunk]
+    run_start, run_end = runs.start[run], runs.end[run]
+    is_new = np.ones(len(run), dtype=bool)
+    is_new[1:] = (chunk[1:] != chunk[:-1]) | (run_start[1:] - run_end[:-1] != 1) | ~_JOINS[byte[run_end[:-1]]]
+    rows = is_new.nonzero()[0]
+    chunk, word_start = chunk[rows], run_start[rows]
+    word_end = run_end[np.append(rows[1:], len(run)) - 1]
+    bits = _bits_of(byte, word_start, word_end)
+    n_words = np.bincount(chunk, minlength=len(start))
+    word = np.cumsum(n_words) - n_words
+
+    same = chunk[1:] == chunk[:-1]
+    before, behind = np.zeros(len(bits), dtype=np.int64), np.zeros(len(bits), dtype=np.int64)
+    np.multiply(bits[:-1], same, out=before[1:])
+    np.multiply(bits[1:], same, out=behind[:-1])
+    has_behind = np.append(same, False)
+    has_before = np.append(False, same)
+    kind = {name: bits & _BIT[f"kind_{name}"] != 0 for name in ("determiner", "verb", "base", "relative", "pronoun")}
+    other = _BIT["kind_determiner"] | _BIT["kind_verb"] | _BIT["kind_base"] | _BIT["kind_relative"]
+    finite = kind["verb"] | (kind["determiner"] & (before & _BIT["third"] != 0))
+    finite |= kind["base"] & (~has_before | (before & _BIT["modal"] == 0))
+    finite |= kind["pronoun"] & has_behind & (behind & other == 0)
+    relative = kind["relative"] & has_behind
+
+    mark = start - 1
+    comma = _mark_before(byte, mark, _SPACE)
+    place = np.arange(len(start)) - np.searchsorted(owner, owner)
+    return _Chunks(
+        owner,
+        place,
+        np.append(owner[1:] != owner[:-1], True),
+        (comma == ord(",")) & (place > 0),
+        n_words,
+        word,
+        np.append(bits, np.zeros(16, dtype=np.int64)),
+        np.bincount(chunk[finite], minlength=len(start)),
+        np.bincount(chunk[relative], minlength=len(start)),
+    )
+
+
+def _mark_before(byte: NDArray[np.uint8], at: Ints, spaces: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Returns the mark at or before each position, before white space and closing marks."""
+    at = at.copy()
+    for skipped in (spaces, _CLOSES):
+        rows = skipped[byte[at]].nonzero()[0]
+        while len(rows):
+            at[rows] -= 1
+            rows = rows[skipped[byte[at[rows]]]]
+    return byte[at]
+
+
+def _next(values: NDArray[Any], chunks: _Chunks) -> NDArray[Any]:
+    """Returns the value of the following chunk of the same sentence, or 0."""
+    following = np.zeros_like(values)
+    following[:-1] = values[1:]
+    following[chunks.is_last] = 0
+    return following
+
+
+def _previous(values: NDArray[Any], chunks: _Chunks) -> NDArray[Any]:
+    """Returns the value of the previous chunk of the same sentence, or 0."""
+    previous = np.zeros_like(values)
+    previous[1:] = values[:-1]
+    previous[chunks.place == 0] = 0
+    return previous
+
+
+def _openings(chunks: _Chunks) -> NDArray[np.bool_]:
+    """Returns a (chunks,) mask of the chunks with which a unit may begin."""
+    first, second = chunks.at(0), chunks.at(1)
+    is_clause = chunks.finite > chunks.relative
+    balance = np.append(0, np.cumsum(chunks.finite - chunks.relative))[:-1]
+    starts = np.arange(len(balance)) - chunks.place
+    complete = (balance - balance[starts] > 0) & (chunks.place > 0)
+
+    modifies = _modifies(chunks, first)
+    is_conjunction = first & _BIT["conjunction"] != 0
+    next_first, next_clause = _next(first, chunks), _next(is_clause, chunks)
+    waits = (chunks.n_words <= one.SHORT) | (second & (_BIT["preposition"] | _BIT["fronted"] | _BIT["ly"]) != 0)
+    waits |= (chunks.n_words <= MIN_WORDS) & (second & _BIT["determiner"] != 0) & (next_first & _BIT["determiner"] == 0)
+    as_if = (first & _BIT["as"] != 0) & (second & _BIT["as_if"] != 0)
+    joined = is_clause | as_if | (next_clause & waits)
+    begins = is_clause & (first & (_BIT["determiner"] | _BIT["subject"] | _BIT["pronoun"]) != 0)
+    begins &= _previous(chunks.finite, chunks) > 0
+    after_comma = (chunks.n_words > 0) & np.where(is_conjunction, joined, begins | modifies)
+    previous_words = _previous(chunks.n_words, chunks)
+    is_short = (previous_words > 0) & (previous_words <= one.SHORT) & _previous(is_conjunction, chunks)
+    opens: NDArray[np.bool_] = (
+        complete & np.where(chunks.comma, after_comma, ~is_short) & (next_first & _BIT["finite"] == 0)
+    )
+
+    coordinates = (chunks.place == 1) & is_clause & is_conjunction
+    coordinates &= _previous(first, chunks) & (_BIT["determiner"] | _BIT["subject"]) != 0
+    phrase = ~complete & (chunks.place > 0) & chunks.is_last & chunks.comma
+    opens |= phrase & (modifies | coordinates)
+    _open_lists(chunks, first, opens)
+    return opens
+
+
+def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns a mask of the chunks that are a modifier with its own claims."""
+    modifies: NDArray[np.bool_] = first & (_BIT["relative"] | _BIT["with_or_without"]) != 0
+    modifies |= chunks.any_in(1, 4, _BIT["which"])
+    own = (first & _BIT["own"] != 0).nonzero()[0]
+    some = chunks._replace(owner=own, word=chunks.word[own], n_words=chunks.n_words[own])
+    modifies[own] |= some.any_in(1, 8, _BIT["with"] | _BIT["ing"] | _BIT["ed"])
+    # a participle, possibly after adverbs
+    skipped = np.zeros(len(first), dtype=np.int64)
+    for k in range(2):
+        bits = chunks.bits[chunks.word + k]
+        goes_on = (skipped == k) & (k < chunks.n_words - 1) & (bits & (_BIT["adverb"] | _BIT["ly"]) != 0)
+        skipped[goes_on] += 1
+    word = np.where(chunks.n_words > 0, chunks.bits[chunks.word + skipped], 0)
+    following = np.where(chunks.n_words > skipped + 1, chunks.bits[chunks.word + skipped + 1], 0)
+    present = (word & _BIT["participle"] != 0) | (following & (_BIT["after_participle"] | _BIT["ly"]) != 0)
+    present &= word & _BIT["no_participle"] == 0
+    past = (word & (_BIT["ed"] | _BIT["irregular"]) != 0) & (following & _BIT["preposition"] != 0)
+    modifies |= np.where(word & _BIT["ing"] != 0, present, past)
+    return modifies
+
+
+def _open_lists(chunks: _Chunks, first: NDArray[np.int64], opens: NDArray[np.bool_]) -> None:
+    """Opens the items of lists after an opening, if all their items specify a location."""
+    heads = (opens & ~chunks.is_last).nonzero()[0]
+    heads = heads[~opens[heads + 1] & chunks.comma[heads + 1]]
+    long_enough = chunks.n_words >= MIN_WORDS
+    heads = heads[long_enough[heads] & long_enough[heads + 1]]
+    if not len(heads):
+        return
+    places = np.append(0, np.cumsum(chunks.bits & _BIT["place"] != 0))
+    located = long_enough & (places[chunks.word + chunks.n_words] > places[chunks.word + np.minimum(2, chunks.n_words)])
+    is_item = chunks.comma & located & (first & (_BIT["determiner"] | _BIT["and_or"]) != 0)
+    ends_list = first & _BIT["and_or"] != 0
+    for owner in dict.fromkeys(chunks.owner[heads[located[heads] & is_item[heads + 1]]].tolist()):
+        low, high = np.searchsorted(chunks.owner, [owner, owner + 1]).tolist()
+        k = low + 1
+        while k < high:
+            head = k
+            k += 1
+            if not opens[head] or not located[head]:
+                continue
+            while k < high and not opens[k] and is_item[k]:
+                k += 1
+                if ends_list[k - 1]:
+                    opens[head + 1 : k] = True
+                    break
