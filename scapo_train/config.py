@@ -69,6 +69,8 @@ class Run:
         seed: Seed of sampling and of the prompt order, which are the only random parts of the loop.
         steps: Number of optimization steps. With 0, training makes ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
+        async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
+            of the weights and moments.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
         samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
@@ -91,6 +93,7 @@ class Run:
     seed: int = 0
     steps: int = 0
     save_every: int = 50
+    async_save: bool = False
     keep: int = 2
     evaluate_every: int = 0
     samples_every: int = 10
@@ -113,11 +116,15 @@ class Model:
         dtype: Number format of the computation. Trained weights are stored in float32 or wider, because bfloat16
             weights would lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons
             of computations that differ only in rounding.
+        attention: Kernel of attention for families on the general path. At the start, log-probabilities are compared
+            with those of ``sdpa``. Families with shared prompts have their own attention.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
         reference: Location of the reference model's frozen weights. With ``device``, the weights are kept on the device
             in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
             and copied to the device when they are used.
+        shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
+            of a machine; gradients are averaged across machines. This setting needs more memory and less network.
         min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
             of the processor applies.
         max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
@@ -127,8 +134,10 @@ class Model:
     path: str = ""
     revision: str = ""
     dtype: Literal["bfloat16", "float32", "float64"] = "bfloat16"
+    attention: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     gradient_checkpointing: bool = True
     reference: Literal["device", "cpu"] = "device"
+    shard_within: Literal["world", "machine"] = "world"
     min_pixels: int = 0
     max_pixels: int = 0
 
@@ -176,6 +185,7 @@ class Data:
             greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
             interpreted as a share of the prompts.
+        workers: Number of pictures that are read and resized at the same time, per process.
         on_unknown_image: Treatment of prompts whose image is not in the ground truth, ``error`` or ``skip``.
     """
 
@@ -191,6 +201,7 @@ class Data:
     evaluation_prompts: int = 0
     evaluation_temperature: float = 0.0
     max_bad: float = 100.0
+    workers: int = 1
     on_unknown_image: Literal["error", "skip"] = "error"
 
 
@@ -389,6 +400,8 @@ class Optim:
         inner_epochs: Number of passes over each batch of rollouts.
         micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
             are divided into several rows. The gradient does not depend on the token limit.
+        offload: True to keep trained weights, gradients and moments in host memory and to update them there. The GPU
+            receives the weights of a layer only for its use.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -403,6 +416,7 @@ class Optim:
     mini_batches: int = 1
     inner_epochs: int = 1
     micro_batch_tokens: int = 8192
+    offload: bool = False
 
 
 @dataclass(frozen=True)
@@ -620,7 +634,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 _POSITIVE = {
-    "data": ("prompts_per_step", "epochs"),
+    "data": ("prompts_per_step", "epochs", "workers"),
     "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
     "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
     "run": ("keep",),
@@ -674,6 +688,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.stop = "{credit.stop}" compares responses: rollout.group must be 2 or more')
     if credit.per_response and config.rollout.group < 2:
         reasons.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
+    if config.model.attention == "flash_attention_2" and config.model.dtype != "bfloat16":
+        reasons.append(f'model.attention = "flash_attention_2" computes in bfloat16, not in {config.model.dtype}')
     if config.optim.mini_batches > config.data.prompts_per_step:
         reasons.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):

@@ -323,6 +323,7 @@ class Prompts:
             prompts.
         longest: Maximum number of tokens in a prompt, or None for no limit.
         look: Function that reads a picture from a file.
+        workers: Number of prompts that are prepared at the same time. The results do not depend on this number.
     """
 
     def __init__(
@@ -332,13 +333,14 @@ class Prompts:
         max_bad: float,
         longest: int | None = None,
         look: Callable[[str], Any] = load,
+        workers: int = 1,
     ) -> None:
         self.sources = sources
         self.bad: set[int] = set()
         self._processor, self._look = processor, look
         self._max_bad, self._longest = max_bad, longest
-        self._worker = ThreadPoolExecutor(1)
-        self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
+        self._workers = ThreadPoolExecutor(workers)
+        self._next: tuple[tuple[int, ...], list[Future[Prompt | str]]] = (), []
 
     def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
         """Returns the prompts of a step. Prompts with unreadable pictures are omitted and recorded in the attribute
@@ -353,12 +355,14 @@ class Prompts:
                 unreadable, or a prompt is too long.
         """
         wanted = tuple(indices)
-        prepared = self._next is not None and self._next[0] == wanted
-        ready, faults = self._next[1].result() if self._next is not None and prepared else self._made(wanted)
+        pending = self._next[1] if self._next[0] == wanted else self._begun(wanted)
+        made = {index: future.result() for index, future in zip(wanted, pending, strict=True)}
+        ready = [prompt for prompt in made.values() if isinstance(prompt, Prompt)]
+        faults = {index: fault for index, fault in made.items() if isinstance(fault, str)}
         for index in sorted(faults.keys() - self.bad):  # prompts prepared in advance count later
             _log.warning("omitted: %s", faults[index])
         self.bad |= faults.keys()
-        self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
+        self._next = tuple(following), self._begun(following)
         most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)
         if len(self.bad) > most:
             first = self.sources[min(self.bad)].path
@@ -370,32 +374,30 @@ class Prompts:
         return ready
 
     def close(self) -> None:
-        """Shuts down the thread that prepares prompts in advance."""
-        self._worker.shutdown(cancel_futures=True)
+        """Shuts down the threads that prepare prompts."""
+        self._workers.shutdown(cancel_futures=True)
 
-    def _made(self, indices: Sequence[int]) -> tuple[list[Prompt], dict[int, str]]:
-        """Returns the prepared prompts, and the faults of all other prompts by index."""
-        prompts, faults = list[Prompt](), dict[int, str]()
-        for index in indices:
-            source = self.sources[index]
-            turns = list(source.messages)
-            text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-            try:
-                pictures = [self._look(picture) for picture in source.pictures]
-                made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
-            except MissingExtra:
-                raise
-            except ValueError as error:  # ImageFault, or a shape that the processor rejects
-                named = isinstance(error, ImageFault)
-                faults[index] = str(error) if named else f"{source.path}: {error}"
-                continue
-            if self._longest is not None and made["input_ids"].shape[1] > self._longest:
-                reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
-                reason += f"the response the model has positions for {self._longest}"
-                raise InputError(reason, path=source.path)
-            inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
-            prompts.append(Prompt(index, source, made["input_ids"][0], inputs))
-        return prompts, faults
+    def _begun(self, indices: Sequence[int]) -> list[Future[Prompt | str]]:
+        return [self._workers.submit(self._made, index) for index in indices]
+
+    def _made(self, index: int) -> Prompt | str:
+        """Returns the prepared prompt, or its fault."""
+        source = self.sources[index]
+        turns = list(source.messages)
+        text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            pictures = [self._look(picture) for picture in source.pictures]
+            made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
+        except MissingExtra:
+            raise
+        except ValueError as error:  # ImageFault, or a shape that the processor rejects
+            return str(error) if isinstance(error, ImageFault) else f"{source.path}: {error}"
+        if self._longest is not None and made["input_ids"].shape[1] > self._longest:
+            reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
+            reason += f"the response the model has positions for {self._longest}"
+            raise InputError(reason, path=source.path)
+        inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
+        return Prompt(index, source, made["input_ids"][0], inputs)
 
 
 def seed_of(*parts: int) -> int:

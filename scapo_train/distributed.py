@@ -34,11 +34,13 @@ class ProcessGroup:
         rank: Number of this process, starting at 0.
         size: Number of processes.
         device: Device on which this process computes.
+        local: Number of processes on this machine, or 0 if all processes are on this machine.
     """
 
     rank: int
     size: int
     device: torch.device
+    local: int = 0
 
     @property
     def main(self) -> bool:
@@ -70,6 +72,11 @@ class ProcessGroup:
         return values
 
 
+def backend_of(device: torch.device) -> str:
+    """Returns the backend of collective operations. On GPUs, tensors in host memory are reduced by gloo."""
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+
+
 @contextmanager
 def join_process_group() -> Iterator[ProcessGroup]:
     """Joins the process group of torchrun, and leaves the group when the ``with`` block ends.
@@ -93,10 +100,10 @@ def join_process_group() -> Iterator[ProcessGroup]:
         yield ProcessGroup(0, 1, device)
         return
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
+        dist.init_process_group(backend_of(device), timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
-        yield ProcessGroup(rank, size, device)
+        yield ProcessGroup(rank, size, device, wanted)
     except Interrupted:  # all ranks, after the same step
         watch.farewell()
         raise

@@ -31,6 +31,7 @@ from scapo_eval.rewarding.tokens import decode_batch
 from scapo_eval.truths.oracle import PresenceOracle
 
 from . import interrupts_are_errors
+from .attention import check_attention
 from .checkpoint.best import Best
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
 from .checkpoint.save import Checkpoints, export
@@ -156,13 +157,14 @@ class Loop(ABC):
         models = self.load_models()
         self.processor, self.policy, self.reference = models.processor, models.policy, models.reference
         self.tokenizer, self.positions, self.trainable = models.tokenizer, models.positions, models.trainable
+        check_attention(models.policy, models.processor, task.sources, config.model, process_group)
         self.optimizer = optimizer_of(config, models.policy)
         self.prompts = self.make_prompts(task.sources, models)
         self.held_out, self.held_out_reward = _held_out(config, task, models)
         self.sampler = self.make_sampler(models)
 
         self.clock = Clock(process_group.device)
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep, background=config.run.async_save)
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step, self._has_learned, self._stop_requested = 0, False, False
@@ -198,7 +200,8 @@ class Loop(ABC):
         """Loads the policy and, if needed, the reference."""
         config = self.config
         read = partial(load_policy, config.model, self.temperature, self.process_group)
-        processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)
+        processor = processor_of(config.model)
+        policy = read(lora=config.lora, seed=config.run.seed, offload=config.optim.offload)
         if not self.compares:
             return Models(processor, policy, None)
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
@@ -246,6 +249,7 @@ class Loop(ABC):
 
     def close(self) -> None:
         """Shuts down threads and the sampler."""
+        self.checkpoints.close()
         self.prompts.close()
         self.sampler.close()
 
@@ -280,7 +284,8 @@ class Loop(ABC):
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
                 raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
-                saved = self.save() if stop or due or last or raised else False
+                end = bool(stop or last or raised)
+                saved = self.save(wait=end) if due or end else False
                 if raised:
                     place = f"stopped after step {self.step} of {self.steps} by run.stop_on: {', '.join(raised)}"
                     raise ScapoError(f"{place}; nothing is exported")
@@ -371,9 +376,9 @@ class Loop(ABC):
 
     # --- saving and resuming ------------------------------------------------------------------------------------
 
-    def save(self) -> bool:
-        """Writes a checkpoint of the current state. Returns True if the checkpoint was written."""
-        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
+    def save(self, *, wait: bool = True) -> bool:
+        """Writes a checkpoint of the current state; see :meth:`~scapo_train.checkpoint.save.Checkpoints.save`."""
+        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
 
     def _take_best(self) -> None:
         """Loads the weights of the best checkpoint into the policy, if a best checkpoint exists."""
@@ -410,7 +415,7 @@ class Loop(ABC):
 def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:
     """Returns prompts whose length leaves room for a response."""
     room = models.positions and models.positions - config.rollout.max_new_tokens
-    return Prompts(sources, models.processor, config.data.max_bad, room)
+    return Prompts(sources, models.processor, config.data.max_bad, room, workers=config.data.workers)
 
 
 def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:

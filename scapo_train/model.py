@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, load_processor
 
 from .config import Lora, Model
-from .distributed import ProcessGroup
+from .distributed import ProcessGroup, backend_of
 from .families.general import GeneralPolicy
 from .families.lora import adapters_off, add_adapters, has_adapters
 from .families.policy import Policy
@@ -138,6 +139,7 @@ def load_policy(
     reference: bool = False,
     lora: Lora = Lora(),  # noqa: B008  frozen
     seed: int = 0,
+    offload: bool = False,
 ) -> Policy:
     """Loads the policy, or its frozen reference, from a Hugging Face model.
 
@@ -154,6 +156,8 @@ def load_policy(
         reference: True to load a model without trained parameters.
         lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
+        offload: True to keep the policy's shards in host memory (``optim.offload``). A single process then also has
+            shards.
 
     Raises:
         ScapoError: If the model cannot be loaded or is not supported.
@@ -165,7 +169,7 @@ def load_policy(
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-        check_family(described)
+        _check_choice(settings, check_family(described))
         wanted = plain if process_group.size == 1 or frozen else "auto"
         if process_group.main:
             vlm = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -177,13 +181,35 @@ def load_policy(
         if process_group.size > 1:
             (vlm.generation_config,) = _from_first([vlm.generation_config])
     ends = sorted(end_tokens(vlm.generation_config.eos_token_id))
+    if settings.attention != "sdpa":
+        try:
+            vlm.set_attn_implementation(settings.attention)
+        except (ValueError, ImportError) as error:
+            cause = " ".join(str(error).split())[:200]
+            raise ScapoError(f'model.attention = "{settings.attention}": {cause}; set it to "sdpa"') from None
     policy = untrained(policy_of(vlm, ends, temperature), settings, reference=reference, lora=lora, seed=seed)
-    if process_group.size > 1:
-        offload = reference and settings.reference == "cpu"
-        whole = _same_formats(policy)
-        shard(policy, dtype, mesh_of(process_group), offload=offload)
-        _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
+    if reference:
+        offload = process_group.size > 1 and settings.reference == "cpu"
+    if process_group.size > 1 or offload:
+        whole = _same_formats(policy) if process_group.size > 1 else {}
+        shard(policy, dtype, mesh_of(process_group, settings.shard_within), offload=offload)
+        if process_group.size > 1:
+            _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
     return placed(policy, settings, process_group, reference=reference, lora=lora)
+
+
+def _check_choice(settings: Model, family: Family) -> None:
+    """Checks ``model.attention`` before weights are loaded.
+
+    Raises:
+        ScapoError: If the family has its own attention, or a package is missing.
+    """
+    if settings.attention != "sdpa" and family.policy is SharedPolicy:
+        why = f"{family.name} shares prompts by an attention of its own"
+        raise ScapoError(f'model.attention = "{settings.attention}" is not for this model: {why}; leave it out')
+    if settings.attention == "flash_attention_2" and find_spec("flash_attn") is None:
+        install = "pip install flash-attn --no-build-isolation"
+        raise ScapoError(f'model.attention = "flash_attention_2" needs flash_attn: {install}')
 
 
 def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, seed: int = 0) -> Policy:
@@ -212,26 +238,36 @@ def placed(policy: Policy, settings: Model, process_group: ProcessGroup, *, refe
     """Converts the weights to their number formats, moves them to the device, and enables autocast if necessary.
 
     Args:
-        policy: Policy from :func:`untrained`, sharded if there are several processes.
+        policy: Policy from :func:`untrained`, possibly sharded.
         settings: Settings of the model, as for :func:`load_policy`.
         process_group: Group of all processes, as for :func:`load_policy`.
         reference: True for a model without trained parameters, as for :func:`load_policy`.
         lora: Adapter settings of the policy, as for :func:`load_policy`.
     """
-    dtype, several = getattr(torch, settings.dtype), process_group.size > 1
+    dtype, sharded = getattr(torch, settings.dtype), isinstance(policy, FSDPModule)
     frozen = reference or lora.rank > 0
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
-    if several and not frozen:
+    if sharded and not frozen:
         policy.to(plain)
-    wide = check_family(policy.vlm.config).one_dtype and not several
+    wide = check_family(policy.vlm.config).one_dtype and not sharded
     for parameter in policy.tower:
         parameter.data = parameter.data.to(plain if wide else dtype)
-    away = any(tensor.device.type != process_group.device.type for tensor in _tensors(policy).values())
-    if away and not (reference and settings.reference == "cpu"):
+    if sharded:  # the shards have their device already
+        for parameter in policy.tower:
+            parameter.data = parameter.data.to(process_group.device)
+        _move_buffers(policy, process_group.device)
+    elif not (reference and settings.reference == "cpu") and next(policy.parameters()).device != process_group.device:
         policy.to(process_group.device)
-    if not several and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
+    if not sharded and any(parameter.dtype != dtype for parameter in policy.parameters() if parameter.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
+
+
+def _move_buffers(policy: Policy, device: torch.device) -> None:
+    for module in policy.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.device != device:
+                setattr(module, name, buffer.to(device))
 
 
 def keep_inputs_only(vlm: Any) -> None:
@@ -256,9 +292,7 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
         return
     if process_group.size > 1:
         yield
-        for module in model.modules():
-            if isinstance(module, FSDPModule):  # the root's embedding and output layer would stay whole
-                module.reshard()
+        reshard(model)
         return
     if settings.reference != "cpu" or process_group.device.type == "cpu":
         yield
@@ -267,15 +301,19 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
     for k, parameter in enumerate(model.parameters()):
         host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
         parameter.data = host[k].to(process_group.device, non_blocking=True)
-    for name, buffer in list(model.named_buffers()):
-        if buffer.device != process_group.device:
-            owner = model.get_submodule(name.rpartition(".")[0])
-            setattr(owner, name.rpartition(".")[2], buffer.to(process_group.device))
+    _move_buffers(model, process_group.device)
     try:
         yield
     finally:
         for parameter, data in zip(model.parameters(), host, strict=True):
             parameter.data = data
+
+
+def reshard(model: Policy) -> None:
+    """Drops the unsharded weights. After a pass without gradients, the root's embedding and output layer stay whole."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 @contextmanager
@@ -294,9 +332,24 @@ def gathered(policy: Policy) -> Iterator[None]:
             module.set_reshard_after_forward(module is not policy, recurse=False)
 
 
-def mesh_of(process_group: ProcessGroup) -> DeviceMesh:
-    """Returns the device mesh of all ranks, over which the weights are sharded."""
-    return init_device_mesh(process_group.device.type, (process_group.size,))
+def mesh_of(process_group: ProcessGroup, within: str) -> DeviceMesh:
+    """Returns the device mesh of all ranks.
+
+    Args:
+        process_group: Group of all processes.
+        within: Processes that share one copy of the weights (``model.shard_within``).
+
+    Raises:
+        ScapoError: If the machines have different numbers of processes.
+    """
+    if not dist.is_initialized():  # a single process
+        dist.init_process_group(backend_of(process_group.device), store=dist.HashStore(), rank=0, world_size=1)
+    kind, size, local = process_group.device.type, process_group.size, process_group.local or process_group.size
+    if within == "world" or local == size:
+        return init_device_mesh(kind, (size,))
+    if set(process_group.gather(local)) != {local}:
+        raise ScapoError('model.shard_within = "machine" needs the same number of processes on every machine')
+    return init_device_mesh(kind, (size // local, local), mesh_dim_names=("machine", "shard"))
 
 
 def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool) -> None:
@@ -315,7 +368,7 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
     settings: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": precision,
-        "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if offload else OffloadPolicy(),
     }
     for layer in policy.language_model.layers:
         fully_shard(layer, **settings)

@@ -131,14 +131,17 @@ class Updater:
             for owners in _split_group(encoded[k], range(k * group, (k + 1) * group), responses, budget):
                 rows.append((encoded[k].row([responses[i].ids for i in owners]), owners))
         rows.sort(key=lambda row: row[0].length)
-        packed: list[list[tuple[Row, list[int]]]] = []
-        length = 0
-        for row in rows:
-            if not packed or not self._policy.packs or length + row[0].length > budget:
-                packed.append([])
-                length = 0
-            packed[-1].append(row)
-            length += row[0].length
+        lengths = [row[0].length for row in rows]
+        packs = self._policy.packs
+        least = -(-sum(min(length, budget) for length in lengths) // budget) if packs else len(rows)
+        number = self._process_group.max(least)
+        while True:  # as few as possible, of nearly equal numbers of tokens on all ranks
+            shares = evenly(lengths, number)
+            fits = all(len(share) < 2 or (packs and sum(lengths[k] for k in share) <= budget) for share in shares)
+            if not self._process_group.max(int(not fits)):
+                break
+            number += 1
+        packed = [[rows[k] for k in share] for share in shares if share]
         device = self._process_group.device
         micro_batches = []
         for rows in packed:
@@ -147,7 +150,7 @@ class Updater:
             known = [logprobs for logprobs in given if logprobs is not None]
             sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
             micro_batches.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
-        missing = self._process_group.max(len(micro_batches)) - len(micro_batches)
+        missing = number - len(micro_batches)
         if missing:  # a rank with less work takes part in collective operations, with weight 0
             micro_batches += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
         return micro_batches
@@ -387,6 +390,22 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     if process_group.max(int(not fine)):
         remedy = "go on from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"
         raise ScapoError(f"step {step}: weights are not finite; {remedy}")
+
+
+def evenly(lengths: Sequence[int], number: int) -> list[list[int]]:
+    """Distributes indices over a number of shares with nearly equal sums of lengths: the longest first, each to the
+    smallest share. The shares and the indices in each share are in ascending order of length.
+
+    Args:
+        lengths: Lengths in ascending order.
+        number: Number of shares. Some are empty if there are more shares than lengths.
+    """
+    shares: list[tuple[int, list[int]]] = [(0, []) for _ in range(number)]
+    for k in reversed(range(len(lengths))):
+        least = min(range(number), key=lambda share: shares[share][0])
+        total, share = shares[least]
+        shares[least] = total + lengths[k], [k, *share]
+    return [share for _, share in sorted(shares)]
 
 
 def _split_group(

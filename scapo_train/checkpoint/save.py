@@ -15,6 +15,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -54,13 +55,26 @@ class Checkpoints:
     Args:
         folder: Folder for the checkpoints, which is created when the first checkpoint is saved.
         keep: Number of checkpoints to keep. While a checkpoint is saved, the disk must have room for one more.
+        background: True if training may go on while files are written from a copy of the tensors in host memory.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, *, background: bool = False) -> None:
         self.folder = folder
         self.keep = keep
+        self._thread = ThreadPoolExecutor(1) if background else None
+        self._pending: Future[bool] | None = None
+        # the thread and the training have different collective operations at the same time
+        self._group = dist.new_group(backend="gloo") if background and dist.is_initialized() else None
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
+    def save(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+        *,
+        wait: bool = True,
+    ) -> bool:
         """Writes a checkpoint, and removes the oldest checkpoints until ``keep`` are left, as well as incomplete
         folders from interrupted saves.
 
@@ -69,25 +83,47 @@ class Checkpoints:
             model: Model whose trainable parameters are written, with or without sharding (DTensor).
             optimizer: Optimizer of the trainable parameters.
             state: Additional state for resuming, as JSON.
+            wait: False to write in the background. The next call first waits for the end of the writing.
 
         Returns:
-            True if the checkpoint was written. If the disk is full or not writable, the result is False, a warning is
-            logged, and earlier checkpoints remain unchanged.
+            True if the checkpoint was written, and always in the background. If the disk is full or not writable, the
+            result is False, a warning is logged, and earlier checkpoints remain unchanged.
         """
+        self.wait()
+        tensors, content = _tensors(model, optimizer), dump_json({"step": step, **state})
+        if wait or self._thread is None:
+            return self._save(step, tensors, content)
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        self._pending = self._thread.submit(self._save, step, copies, content)
+        return True
+
+    def wait(self) -> None:
+        """Waits until the last checkpoint is written."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Waits until the last checkpoint is written, and ends the thread."""
+        self.wait()
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _save(self, step: int, tensors: dict[str, Tensor], content: bytes) -> bool:
         target = self.folder / f"step-{step:06d}"
         part = target.with_name(target.name + _PART)
         try:
-            _on_first_rank(self._remove_unfinished)
-            _write(_tensors(model, optimizer), part)
-            _on_first_rank(partial(_publish, part, target, {STATE: dump_json({"step": step, **state})}))
+            _on_first_rank(self._remove_unfinished, self._group)
+            _write(tensors, part, self._group)
+            _on_first_rank(partial(_publish, part, target, {STATE: content}), self._group)
         except OSError as error:
-            _on_first_rank(self._remove_unfinished, ignore_errors=True)
+            _on_first_rank(self._remove_unfinished, self._group, ignore_errors=True)
             if _rank() == 0:
                 last = self.latest()
                 kept = f"the last good one is {last}" if last else "there is no earlier one"
                 logger.warning("step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
             return False
-        _on_first_rank(self._remove_oldest, ignore_errors=True)
+        _on_first_rank(self._remove_oldest, self._group, ignore_errors=True)
         return True
 
     def latest(self) -> Path | None:
@@ -277,7 +313,7 @@ def _make_moments(optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad(set_to_none=True)
 
 
-def _write(tensors: dict[str, Tensor], part: Path) -> None:
+def _write(tensors: dict[str, Tensor], part: Path, group: Any = None) -> None:
     """Writes the tensors of each rank to a folder.
 
     Raises:
@@ -285,7 +321,7 @@ def _write(tensors: dict[str, Tensor], part: Path) -> None:
     """
     try:
         with _quiet():
-            dcp.save(tensors, storage_writer=Writer(part))
+            dcp.save(tensors, storage_writer=Writer(part), process_group=group)
     except CheckpointException as error:
         for rank, (cause, _) in error.failures.items():
             if isinstance(cause, OSError):
@@ -333,8 +369,8 @@ def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
     return orjson.dumps(changed(read_json(path)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False) -> None:
-    """Runs an action on the first rank while the other ranks wait.
+def _on_first_rank(action: Callable[[], object], group: Any = None, *, ignore_errors: bool = False) -> None:
+    """Runs an action on the first rank while the other ranks of a group (default: all) wait.
 
     Raises:
         OSError: If the action fails on the first rank. The error is raised on every rank.
@@ -346,7 +382,7 @@ def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False)
         except OSError as error:
             outcome = [_one_line(error)]
     if dist.is_initialized():
-        dist.broadcast_object_list(outcome, src=0)
+        dist.broadcast_object_list(outcome, src=0, group=group)
     if outcome[0] is not None and not ignore_errors:
         raise OSError(outcome[0])
 

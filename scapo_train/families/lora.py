@@ -229,4 +229,6 @@ def _product(layer: Any) -> Tensor:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return tensor.to(tensor.device_mesh.device_type).full_tensor()  # shards in host memory are gathered by the GPUs

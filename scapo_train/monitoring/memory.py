@@ -45,6 +45,8 @@ def remedy_for_memory(config: Config, phase: str, step: int, error: BaseExceptio
             ways.append('model.reference = "cpu"')
         if optim.optimizer == "adamw":
             ways.append('optim.optimizer = "adamw8bit"')
+        if not optim.offload:
+            ways.append("optim.offload = true")
         ways.append("lora.rank = 64")
     ways.append("more GPUs")
     cause = " ".join(str(error).split()).partition(". ")[0][:200]

@@ -131,6 +131,7 @@ def _text(job: Job, planned: Plan, measured: Measured | None) -> str:
         "",
         f"peak {planned.peak / GIB:.1f} GiB ({planned.peak_moment}), with context and fragmentation "
         f"{planned.needed / GIB:.1f} of {planned.available / GIB:.1f} GiB: {verdict}",
+        *([f"host memory: {planned.host / GIB:.0f} GiB per machine"] if planned.host else []),
         *(f"  note: {note}" for note in planned.notes),
     ]
     if not planned.fits:

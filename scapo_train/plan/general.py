@@ -49,7 +49,15 @@ class Peaks:
 
 @lru_cache(64)
 def peaks(
-    path: str, sequences: int, tokens: int, dtype: str, *, autocast: bool, checkpointing: bool, lora: Lora
+    path: str,
+    sequences: int,
+    tokens: int,
+    dtype: str,
+    *,
+    autocast: bool,
+    checkpointing: bool,
+    lora: Lora,
+    eager: bool = False,
 ) -> Peaks:
     """Returns the peak memory of the language model.
 
@@ -61,8 +69,11 @@ def peaks(
         autocast: True if trained weights are float32 and autocast converts them.
         checkpointing: True if only the layer inputs are kept for the backward pass.
         lora: Adapter settings.
+        eager: True if attention keeps all scores.
     """
-    few, more = (_peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora) for layers in LAYERS)
+    few, more = (
+        _peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora, eager) for layers in LAYERS
+    )
     further = model_config(path).get_text_config(decoder=True).num_hidden_layers - LAYERS[1]
     # at the worst moment of the backward pass, each additional layer adds only the memory that it keeps
     kept, forward = more.kept - few.kept, more.forward - few.forward
@@ -76,7 +87,15 @@ def peaks(
 
 
 def _peaks(
-    path: str, layers: int, sequences: int, tokens: int, dtype: str, autocast: bool, checkpointing: bool, lora: Lora
+    path: str,
+    layers: int,
+    sequences: int,
+    tokens: int,
+    dtype: str,
+    autocast: bool,
+    checkpointing: bool,
+    lora: Lora,
+    eager: bool,
 ) -> Peaks:
     config = model_config(path)
     text = config.get_text_config(decoder=True)
@@ -86,6 +105,8 @@ def _peaks(
     number = getattr(torch, dtype)
     given = number if lora.rank or not autocast else torch.float32
     vlm, language_model = as_trained(config, path, number, autocast, lora)
+    if eager:
+        vlm.set_attn_implementation("eager")
     with FakeTensorMode():
         without_data(language_model)
         if checkpointing:
@@ -195,6 +216,7 @@ class GeneralMemory(Memory):
         return peaks(
             model.path, sequences, tokens, model.dtype,
             autocast=self.autocast and not reference, checkpointing=model.gradient_checkpointing, lora=lora,
+            eager=model.attention == "eager",
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:

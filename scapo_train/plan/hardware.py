@@ -48,6 +48,10 @@ NETWORK = 50e9
 """Bytes per second and GPU between machines, for a 400 Gbit/s adapter per GPU."""
 HOST_LINK = 25e9
 """Bytes per second between a GPU and the memory of its host, over PCIe 4."""
+HOST_MEMORY = 300e9
+"""Bytes per second between the processors of a machine and its memory."""
+PINNED = 1.44
+"""Mean ratio of the size of pinned host memory to its contents, because PyTorch rounds sizes up to powers of two."""
 
 
 def matrix_rate(device_name: str) -> float | None:

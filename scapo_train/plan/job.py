@@ -13,7 +13,7 @@ from ..config import Config, Model
 from ..families.lora import targets
 from ..model import processor_of
 from ..preference.loss import READ
-from .hardware import GIB, GPUS, Gpu
+from .hardware import GIB, GPUS, GPUS_PER_MACHINE, Gpu
 from .shapes import Shape
 
 VLLM_WORK = 3 * GIB
@@ -260,8 +260,10 @@ class GpuShare:
 
     Attributes:
         value_bytes: Bytes of a number in the computation.
-        autocast: True if float32 weights are cast for each matrix product (only on a single GPU).
-        sharded: True if the weights are distributed over GPUs (FSDP).
+        shards: Number of GPUs that share one copy of the weights.
+        offload: True if trained weights and moments are in host memory.
+        sharded: True if the weights are sharded (FSDP), over several GPUs or for offloading.
+        autocast: True if float32 weights are cast for each matrix product (only without sharding).
         repeats_keys: True if attention copies keys and values for each query head.
         kl: True if there is a reference model.
         lora: True if the model is frozen and adapters are trained. In this case, no separate reference model is
@@ -282,8 +284,11 @@ class GpuShare:
         config = job.config
         self.job, self.config, self.shape, self.gpu, self.count = job, config, job.shape, job.gpu, job.count
         self.value_bytes = 4 if config.model.dtype == "float32" else 2
-        self.autocast = self.count == 1 and self.value_bytes == 2
-        self.sharded = self.count > 1
+        machine = min(self.count, GPUS_PER_MACHINE)
+        self.shards = machine if config.model.shard_within == "machine" else self.count
+        self.offload = config.optim.offload
+        self.sharded = self.count > 1 or self.offload
+        self.autocast = not self.sharded and self.value_bytes == 2
         self.repeats_keys = True  # on CUDA, the kernel for masked attention needs as many keys as queries
         self.kl = job.pairs or config.loss.kl > 0
         self.lora = config.lora.rank > 0

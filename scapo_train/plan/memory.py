@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..logprob import CHUNK_ELEMENTS
-from .hardware import GIB
+from .hardware import GIB, GPUS_PER_MACHINE, PINNED
 from .job import GpuShare, Pass
 
 ASLEEP = 1.5 * GIB
@@ -39,24 +39,48 @@ class Memory(GpuShare):
             masks = longest.responses if self.job.pairs else self.responses  # of a pass, or of the whole step
             kinds["masks"] = masks * (longest.length - 1) * (longest.prompt + longest.length - 1)
         if moment == "logprob" and self.job.pairs:  # between the passes of a step
-            kinds["gradients"] = 4 * self.trained / self.count
+            kinds |= self._gradients()
         kinds |= getattr(self, f"_at_{moment}")()
         return {kind: value for kind, value in kinds.items() if value}
 
     def _resting(self) -> dict[str, float]:
         """Returns the bytes that stay in memory during the whole step."""
-        language, trained = self.shape.language / self.count, self.trained / self.count
+        language, trained = self.shape.language / self.shards, self.trained / self.shards
         tower = 0 if self.shape.shared else self.shape.tower  # the reference of the general path encodes images itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
         wide = self.shape.one_dtype and self.autocast and not self.lora
-        eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
+        here = not self.offload
         return {
-            "weights, frozen": self.value_bytes * language if self.lora else 0,
-            "adapters, float32" if self.lora else "weights, float32": 4 * trained,
-            "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
+            "weights, frozen": self.value_bytes * language if self.lora and here else 0,
+            "adapters, float32" if self.lora else "weights, float32": 4 * trained if here else 0,
+            "optimizer moments": self._moments() * trained if here else 0,
             "vision tower": (4 if wide else self.value_bytes) * self.shape.tower,
             "reference": self.value_bytes * (language + tower) if reference else 0,
         }
+
+    def _moments(self) -> float:
+        """Returns the bytes of a weight's moments: float32, or one byte each and the float32 scales of blocks of 256
+        (torchao).
+        """
+        return 8 if self.config.optim.optimizer == "adamw" else 2 + 2 * 4 / 256
+
+    def _gradients(self) -> dict[str, float]:
+        return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
+
+    def host_bytes(self) -> float:
+        """Returns the bytes of host memory per machine for what is kept there instead of on the GPUs, and for
+        copies of checkpoints.
+        """
+        language, trained = self.shape.language / self.shards, self.trained / self.shards
+        kept = 0.0
+        if self.offload:
+            weights = self.value_bytes * language if self.lora else 0
+            kept += PINNED * (weights + 8 * trained) + self._moments() * trained  # gradients are float32, and pinned
+        if self.config.run.async_save:
+            kept += (4 + self._moments()) * trained
+        if self.kl and not self.lora and self.config.model.reference == "cpu":
+            kept += PINNED * self.value_bytes * language
+        return kept * min(self.count, GPUS_PER_MACHINE)
 
     def _at_vision(self) -> dict[str, float]:
         patches = min(IMAGES, self.pictures) * self.picture.patches
@@ -88,7 +112,7 @@ class Memory(GpuShare):
     def _at_logprob(self) -> dict[str, float]:
         if not self.kl and self.config.updates_per_batch == 1:
             return {}
-        if self.sharded:
+        if self.count > 1:
             copies: float = self.value_bytes * (self.shape.root + GATHERED * self.shape.layer)
         else:
             on_host = self.kl and not self.lora and self.config.model.reference == "cpu"
@@ -105,7 +129,7 @@ class Memory(GpuShare):
         The fused optimizer step needs no additional memory.
         """
         worst = max((self._update_of(batch) for batch in self.passes), key=lambda kinds: sum(kinds.values()))
-        return {"gradients": 4 * self.trained / self.count, **worst}
+        return {**self._gradients(), **worst}
 
     def _update_of(self, batch: Pass) -> dict[str, float]:
         shape, b, checkpointing = self.shape, self.value_bytes, self.config.model.gradient_checkpointing
@@ -151,9 +175,11 @@ class Memory(GpuShare):
         if self.sharded:
             layer, root = (self.adapters / shape.layers, 0) if self.lora else (shape.layer, shape.root)
             copies = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
+            if self.offload:  # the shards, before they are cast and gathered
+                copies += 4 * self.trained / self.shape.language / self.shards * (shape.root + GATHERED * shape.layer)
             waiting = output  # unsharded gradients of the root's parameters wait for the last of them
-            reduced = (b + 4 + 4 / self.count) * layer  # the gradients of a layer: unreduced, in float32, and reduced
-            return copies, waiting, reduced, (b + 4 + 4 / self.count) * root + output * shape.tied
+            reduced = (b + 4 + 4 / self.shards) * layer  # the gradients of a layer: unreduced, in float32, and reduced
+            return copies, waiting, reduced, (b + 4 + 4 / self.shards) * root + output * shape.tied
         reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 

@@ -35,6 +35,7 @@ class Plan:
         peak: Bytes at that moment. Without vLLM, this is the expected value of ``torch.cuda.max_memory_allocated``.
         needed: Bytes including the CUDA context and fragmentation.
         available: Memory of the GPU in bytes.
+        host: Bytes of host memory per machine for weights and moments that are kept or copied there.
         mfu: Model FLOPs utilization of the update, without recomputation.
         notes: Notes for the user.
         remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job
@@ -49,6 +50,7 @@ class Plan:
     peak: float
     needed: float
     available: float
+    host: float
     mfu: float
     notes: list[str] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
@@ -86,6 +88,7 @@ def plan(job: Job) -> Plan:
             total + CONTEXT + FRAGMENTATION * (total - memory[moment].get("vLLM", 0)) for moment, total in sums.items()
         ),
         available=job.gpu.memory,
+        host=share.host_bytes(),
         mfu=time.update_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
         notes=notes(share),
     )
@@ -139,6 +142,8 @@ def notes(share: GpuShare) -> list[str]:
         )
     if share.sharded and share.config.model.reference == "cpu" and share.kl and not share.lora:
         sentences.append("the reference's shards are copied from the host for every micro-batch")
+    if share.offload:
+        sentences.append("the optimizer step runs on the host: set OMP_NUM_THREADS to the cores per GPU")
     return sentences
 
 
@@ -164,6 +169,9 @@ def remedies(job: Job) -> list[str]:
                 chosen = rest if fits(config=_with(job.config, rest)) else {**rest, change: next(milder)}
             ways.append(" ".join(f"--set {'.'.join(change)}={_plainly(value)}" for change, value in chosen.items()))
             break
+    offload, alone = {("optim", "offload"): True}, "--set optim.offload=true"
+    if not job.config.optim.offload and alone not in ways and fits(config=_with(job.config, offload)):
+        ways.append(alone)
     for count in (2, 4, 8, 16, 32, 64):
         if job.count < count <= job.config.data.prompts_per_step and fits(count=count):
             ways.append(f"--gpus {count}x{job.kind}")
@@ -193,6 +201,8 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
         yield "rollout", "prompts_per_batch", at_once
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
+    if not config.optim.offload:
+        yield "optim", "offload", True
     if job.vllm:
         share, more = config.rollout.gpu_memory, GpuShare(job).vllm_sequences() < 1
         while 0.2 < share < 0.9:

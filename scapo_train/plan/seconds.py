@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .hardware import GPUS_PER_MACHINE, HOST_LINK, NETWORK
+from .hardware import GPUS_PER_MACHINE, HOST_LINK, HOST_MEMORY, NETWORK
 from .job import GpuShare
 
 
@@ -61,28 +61,39 @@ class Seconds(GpuShare):
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
         micros = math.ceil(self.responses / self.passes[1].responses)
-        gather = self.value_bytes * shape.language / self._link()
+        gather = gather_reference = self.value_bytes * shape.language / self._link()
         reduce = 4 * self.trained / self._link()
+        if self.shards < self.count:  # the all-reduce of shards across machines: they send and receive each number
+            reduce += 2 * 4 * self.trained / self.shards / (NETWORK * assume.bandwidth)
+        host = HOST_LINK * assume.bandwidth * self.shards
+        if self.offload:
+            gather += (self.value_bytes * shape.language if self.lora else 4 * self.trained) / host
+            reduce += 4 * self.trained / host
+        if config.model.reference == "cpu":
+            gather_reference += self.value_bytes * shape.language / host
         forward = self.forward_flops
         head = 2 * self.responses * self.mean_response * shape.embedding
         checkpointing = config.model.gradient_checkpointing
         again = forward - head if checkpointing else 0
         through = micros * shape.layers * assume.launch  # once through all layers
-        frozen = int(self.kl) + int(config.updates_per_batch > 1)
+        gathers = [gather if self.lora else gather_reference] * self.kl + [gather] * (config.updates_per_batch > 1)
         update = max(
             (2 + checkpointing) * through + (self.update_flops + again + head) / rate, micros * (2 * gather + reduce)
         )
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
-        step = weights * self.trained / self.count / bandwidth
+        shared = HOST_MEMORY / min(self.count, GPUS_PER_MACHINE)
+        step = weights * self.trained / self.shards / (shared * assume.bandwidth if self.offload else bandwidth)
         pairs, vllm = self.job.pairs, self.job.vllm
         width, height = self.job.work.image
-        reads = self.pictures * (1 + vllm) * width * height / (640 * 480)  # vLLM reads each picture again
+        reads = (
+            self.pictures * (1 / config.data.workers + vllm) * width * height / (640 * 480)
+        )  # vLLM reads each picture again
         return {
             "vision": self.pictures * self.tower_flops / rate if shape.shared else 0,
             "sync": self._sync_seconds(gather, bandwidth) if vllm else 0 if pairs else gather,
             "rollout": 0 if pairs else self._rollout_seconds(rate, bandwidth),
             "reward": 0 if pairs else assume.reward * self.responses,
-            "logprob": frozen * max(through + forward / rate, micros * gather),
+            "logprob": sum(max(through + forward / rate, micros * each) for each in gathers),
             "update": config.optim.inner_epochs * (update + config.optim.mini_batches * step),
             "host": assume.picture * reads + (0 if pairs else assume.response * self.responses),
         }
@@ -122,8 +133,8 @@ class Seconds(GpuShare):
 
     def _link(self) -> float:
         """Returns the bytes per second of collective operations, which are infinite on a single GPU."""
-        if not self.sharded:
+        if self.count == 1:
             return math.inf
         return (
-            self.gpu.link if self.count <= GPUS_PER_MACHINE else min(self.gpu.link, NETWORK)
+            self.gpu.link if self.shards <= GPUS_PER_MACHINE else min(self.gpu.link, NETWORK)
         ) * self.job.assume.bandwidth

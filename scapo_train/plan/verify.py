@@ -45,6 +45,7 @@ from ..families.shared import SharedPrompt
 from ..model import mesh_of, placed, policy_of, shard, untrained
 from ..update import MicroBatch, Updater, optimizer_of
 from .general import without_data
+from .hardware import GPUS_PER_MACHINE
 from .job import Job, Pass
 from .planner import memory_of
 from .shapes import build, model_config
@@ -186,11 +187,13 @@ def measure(job: Job) -> Measured:
     fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, uses another optimizer than AdamW, or has a model family of the general
-            path, whose tower reads values of tensors.
+        InputError: If the job trains on pairs, uses ``optim.offload`` or another optimizer than AdamW, or has a model
+            family of the general path, whose tower reads values of tensors.
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")
+    if job.config.optim.offload:
+        raise InputError("--verify counts the memory of a GPU: set optim.offload to false")
     if job.config.optim.optimizer != "adamw":
         raise InputError(f"--verify knows optim.optimizer = adamw, not {job.config.optim.optimizer}")
     start = time.monotonic()
@@ -200,10 +203,10 @@ def measure(job: Job) -> Measured:
 
 def _measured(job: Job, batch: Pass) -> tuple[float, float]:
     """Returns the peak bytes of the passes without gradients, and of the update."""
-    process_group = _Alone(0, job.count, torch.device("cpu"))
+    process_group = _Alone(0, job.count, torch.device("cpu"), min(job.count, GPUS_PER_MACHINE))
     config, shape = job.config, job.shape
     with _other_ranks(process_group), _kernels_of_a_gpu():
-        mesh = mesh_of(process_group) if job.count > 1 else None
+        mesh = mesh_of(process_group, config.model.shard_within) if job.count > 1 else None
         policy = _built(job, reference=False)
         steps = Updater(config, policy, None, None, process_group, 1000)
         prompts = -(-config.data.prompts_per_step // job.count)

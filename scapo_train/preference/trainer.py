@@ -81,7 +81,7 @@ class PreferenceTrainer(Loop):
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Returns prompts without a length limit. Lengths are checked later, together with the responses."""
-        return Prompts(sources, models.processor, self.config.data.max_bad)
+        return Prompts(sources, models.processor, self.config.data.max_bad, workers=self.config.data.workers)
 
     def prepare(self) -> None:
         """Prepares the pairs and the cropped pictures. Log-probabilities are computed over all tokens of the
@@ -90,7 +90,8 @@ class PreferenceTrainer(Loop):
         self.policy.leaves_out_never = False
         if self.reference is not None:
             self.reference.leaves_out_never = False
-        self.cropped = Prompts(self.prompts.sources, self.processor, self.config.data.max_bad, look=cropped)
+        data = self.config.data
+        self.cropped = Prompts(self.prompts.sources, self.processor, data.max_bad, look=cropped, workers=data.workers)
         self.cropped.bad = self.prompts.bad
         self.responses = [self._tokens(pair) for pair in self.pairs]
 

@@ -89,6 +89,27 @@ def test_any_number_of_ranks_reads_what_any_number_wrote(trained: tuple[Any, Any
     assert toy.head.weight is toy.embed.weight
 
 
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("number", [1, 2])
+def test_training_goes_on_while_a_checkpoint_is_written(number: int, tmp_path: Path) -> None:
+    ranks(number, tmp_path, "save:now", "later:later", "load:later:loaded")
+    loaded = read(tmp_path / "loaded.pt")
+    assert loaded.pop("state") == {"step": 2, "sampler": [1, 2]}
+    assert equal(trainable(loaded), trainable(read(tmp_path / "now.pt")))
+    folders = [tmp_path / name / "step-000002" for name in ("now", "later")]
+    assert len({tuple((path.name, path.read_bytes()) for path in sorted(each.iterdir())) for each in folders}) == 1
+
+
+@pytest.mark.usefixtures("warm")
+def test_shards_of_a_machine_and_of_all_ranks_read_each_other(tmp_path: Path) -> None:
+    ranks(4, tmp_path, "save:world", "within:machine", "save:machine", "load:world:from_world", "within:world",
+          "load:machine:from_machine")  # fmt: skip
+    for name in ("world", "machine"):
+        loaded = read(tmp_path / f"from_{name}.pt")
+        assert loaded.pop("state")["step"] == 2
+        assert equal(trainable(loaded), trainable(read(tmp_path / f"{name}.pt")))
+
+
 def test_training_goes_on_bit_equal(trained: tuple[Any, Any], tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.save(2, *trained, {})

@@ -25,12 +25,13 @@ PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "train_ranks.py"
 FIRST_ONLY = "<NO_OTHER_FAILURES>"  # torchrun of torch 2.9 reports the first rank that left
 
 
-def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
+def trained(lab: Any, ranks: int, *changes: str, per_machine: int | None = None) -> list[dict[str, Any]]:
     """Returns the results of the program for each list of changes."""
+    imagined = {} if per_machine is None else {"RANKS_PER_MACHINE": str(per_machine)}
     out = lab.folder / f"{ranks}.pt"
     done = subprocess.run(
         lab.forked(ranks, str(PROGRAM), str(out), str(lab.config), *changes),
-        capture_output=True, text=True, timeout=600,
+        capture_output=True, text=True, timeout=600, env={**os.environ, **imagined},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return torch.load(out, weights_only=True)
@@ -81,6 +82,21 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
 
 
+def test_offloaded_weights_and_moments_get_the_same_updates(lab: Any) -> None:
+    changes = [f"{RUN},model.reference=cpu,optim.offload={there}" for there in ("false", "true")]
+    changes.append(f"{changes[1]},lora.rank=4")
+    for ranks in (1, 2):
+        plain, offloaded, adapters = trained(lab, ranks, *changes)
+        assert offloaded["responses"] == plain["responses"]
+        assert difference(plain["gradient"], offloaded["gradient"]) <= 1e-7
+        assert difference(plain["weights"], offloaded["weights"]) <= 1e-7
+        assert not any(plain["offloads"])
+        for found in (offloaded, adapters):
+            assert len(found["offloads"]) > 1
+            assert all(found["offloads"])
+        assert adapters["gradient"].keys() != plain["gradient"].keys()
+
+
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="experts' adapters need transformers 5")
 def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) -> None:
     pytest.importorskip("peft")
@@ -91,6 +107,26 @@ def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) 
     assert two["responses"] == one["responses"]
     assert difference(one["gradient"], two["gradient"]) <= 1e-5
     assert difference(one["weights"], two["weights"]) <= 1e-4
+
+
+def test_shards_within_a_machine_get_the_same_updates(lab: Any) -> None:
+    changes = [f"{EXACT},{RUN},model.shard_within={within}" for within in ("world", "machine")]
+    changes.append(f"{changes[1]},optim.offload=true")
+    world, *others = trained(lab, 4, *changes, per_machine=2)
+    assert world["mesh"] == [4]
+    for found in others:
+        assert found["mesh"] == [2, 2]
+        assert found["responses"] == world["responses"]
+        assert difference(world["gradient"], found["gradient"]) <= SAME_GRADIENT
+        assert difference(world["weights"], found["weights"]) <= SAME_WEIGHTS
+
+
+def test_another_attention_on_two_ranks(lab: Any, tiny: ModuleType) -> None:
+    path = tiny.build(lab.folder / "llava", "llava")
+    change = f"model.path={path},run.steps=1,optim.clip=0,loss.kl=0.5,data.prompts_per_step=2"
+    (one,), (two,) = trained(lab, 1, change), trained(lab, 2, f"{change},model.attention=eager")
+    assert two["responses"] == one["responses"]
+    assert difference(one["gradient"], two["gradient"]) <= 1e-4
 
 
 def started(lab: Any, *changes: str) -> subprocess.Popen[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,15 +248,64 @@ def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: 
     assert f"scapo_train.plan: cannot load {path}: " in capsys.readouterr().err
 
 
+def test_another_attention_is_compared_at_the_start(
+    lab: Any, tiny: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny.build(lab.folder / "llava", "llava")
+    small = (f"model.path={path}", "run.steps=1", "data.prompts_per_step=2", "run.export=false")
+    for name in ("sdpa", "eager"):
+        assert main(lab.run(name, *small, f"model.attention={name}")) == 0
+    assert "model.attention = eager: log-probabilities as those of sdpa: " in capsys.readouterr().err
+    one, other = (
+        json.loads((lab.folder / name / "metrics.jsonl").read_text().splitlines()[-1]) for name in ("sdpa", "eager")
+    )
+    assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
+
+    def refused(run: str, *changes: str) -> str:
+        assert main(lab.run(run, *changes)) == 2
+        return capsys.readouterr().err
+
+    said = refused("shared", "model.attention=eager")
+    assert (
+        'model.attention = "eager" is not for this model: Qwen2.5-VL shares prompts by an attention of its own' in said
+    )
+    said = refused("missing", *small, "model.attention=flash_attention_2", "model.dtype=bfloat16")
+    assert "needs flash_attn: pip install flash-attn --no-build-isolation" in said
+    said = refused("narrow", *small, "model.attention=flash_attention_2")
+    assert 'model.attention = "flash_attention_2" computes in bfloat16, not in float32' in said
+    kernel = "transformers.models.llama.modeling_llama.eager_attention_forward"
+    module, _, function = kernel.rpartition(".")
+    real = getattr(importlib.import_module(module), function)
+    monkeypatch.setattr(kernel, lambda *given, scaling, **rest: real(*given, scaling=1.1 * scaling, **rest))
+    said = refused("wrong", *small, "model.attention=eager")
+    assert re.search(r'"eager" computes another model \(log-probabilities \S+ nats at most from those of sdpa', said)
+    assert 'set it to "sdpa"' in said
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("no such\nkernel")
+
+    monkeypatch.setattr(kernel, fails)
+    said = refused("failed", *small, "model.attention=eager")
+    assert 'model.attention = "eager" fails on this model or device: no such kernel; set it to "sdpa"' in said
+
+
 @pytest.mark.parametrize(
-    ("dtype", "checkpointing", "rank"),
-    [("bfloat16", True, 0), ("bfloat16", False, 0), ("float32", True, 0), ("float32", False, 4), ("bfloat16", True, 4)],
+    ("dtype", "checkpointing", "rank", "attention"),
+    [
+        ("bfloat16", True, 0, "sdpa"),
+        ("bfloat16", False, 0, "sdpa"),
+        ("float32", True, 0, "sdpa"),
+        ("float32", False, 4, "sdpa"),
+        ("bfloat16", True, 4, "sdpa"),
+        ("float32", True, 0, "eager"),
+    ],
 )
 def test_the_measured_peak_is_within_a_tenth_of_the_plan(
     family: str,
     dtype: str,
     checkpointing: bool,
     rank: int,
+    attention: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     peak_of: Callable[[Callable[[], object]], float],
@@ -279,7 +330,9 @@ def test_the_measured_peak_is_within_a_tenth_of_the_plan(
         text.layer_types = (text.layer_types * 3)[:5]
     config.save_pretrained(tmp_path)
     torch.manual_seed(0)
-    vlm = transformers.AutoModelForImageTextToText.from_config(model_config(str(tmp_path)), attn_implementation="sdpa")
+    vlm = transformers.AutoModelForImageTextToText.from_config(
+        model_config(str(tmp_path)), attn_implementation=attention
+    )
     number, lora = getattr(torch, dtype), Lora(rank=rank)
     policy = policy_of(vlm, [END], 1.0)
     for parameter in policy.tower:
@@ -305,7 +358,12 @@ def test_the_measured_peak_is_within_a_tenth_of_the_plan(
     shape, numbers = shape_of(str(tmp_path)), inputs["pixel_values"].numel()
     monkeypatch.setattr(jobs, "picture_of", lambda *_: Picture(count, numbers // shape.patch, 4 * numbers))
     settings = Config(
-        model=Model(path=str(tmp_path), dtype=dtype, gradient_checkpointing=checkpointing),  # type: ignore[arg-type]
+        model=Model(
+            path=str(tmp_path),
+            dtype=dtype,  # type: ignore[arg-type]
+            gradient_checkpointing=checkpointing,
+            attention=attention,  # type: ignore[arg-type]
+        ),
         lora=lora,
         rollout=Rollout(group=3, max_new_tokens=60),
         data=Data(prompts_per_step=1),

@@ -129,16 +129,49 @@ def test_a_killed_run_ends_as_one_that_was_not(lab: Any) -> None:
     assert left_behind(lab.folder / "killed") == left_behind(lab.folder / "whole")
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
+SLOW = """
+import sys, time
+from scapo_train.checkpoint import save
+publish = save._publish
+def slow(part, target, files):
+    if target.name == "step-000004":
+        time.sleep(100_000)
+    publish(part, target, files)
+save._publish = slow
+from scapo_train.__main__ import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_run_killed_while_it_writes_in_the_background_goes_on_from_the_checkpoint_before(lab: Any) -> None:
+    changes = ("run.steps=6", "run.save_every=2", "run.async_save=true")
+    assert main(lab.run("whole", *changes)) == 0
+    changes = (*changes, "data.workers=3")
+    process = subprocess.Popen([sys.executable, "-c", SLOW, *lab.run("killed", *changes)], env=ENVIRONMENT)
+    folder = lab.folder / "killed"
+    while not (folder / "metrics.jsonl").exists() or len(metrics(folder)) < 5:  # step 5, while step 4 is written
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert names == ["step-000002", "step-000004.part"]
+    assert main([*lab.run("killed", *changes), "--resume", "auto"]) == 0
+    assert left_behind(folder) == left_behind(lab.folder / "whole")
+
+
+def test_a_run_goes_on_with_another_number_of_ranks_and_offloaded(lab: Any) -> None:
     resume, exact = ("--resume", "auto"), "model.dtype=float64"
     assert main(lab.run("whole", exact)) == 0
     assert main(lab.run("changed", exact, "run.steps=1", "run.export=false")) == 0
     changed = lab.run("changed", exact, "run.steps=3", "run.export=false")
-    two = lab.forked(2, "-m", "scapo_train", *changed, *resume)
+    two = lab.forked(2, "-m", "scapo_train", *changed, "--set", "optim.offload=true", *resume)
     done = subprocess.run(two, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resumed after step 1" in done.stderr
-    assert main([*lab.run("changed", exact), *resume]) == 0
+    last = lab.forked(1, "-m", "scapo_train", *lab.run("changed", exact), "--set", "optim.offload=true", *resume)
+    done = subprocess.run(last, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
     found, expected = metrics(lab.folder / "changed"), metrics(lab.folder / "whole")
     assert [line["step"] for line in found] == [1, 2, 3, 4]
     for one, other in zip(found, expected, strict=True):

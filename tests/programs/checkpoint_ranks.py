@@ -4,7 +4,9 @@
 
 Actions, in order:
 
+- ``within:machine`` shards the models of later actions within machines of two ranks.
 - ``save:NAME`` makes two steps of a toy model, saves a checkpoint, and writes its tensors to NAME.pt.
+- ``later:NAME`` is ``save:NAME`` in the background. Further steps are made before the end of the writing.
 - ``load:NAME:OUT`` loads the checkpoint into a toy with other values, and writes tensors and state to OUT.pt.
 - ``full:NAME`` saves while the second rank cannot write, and again when it can, and writes both results of ``save`` to
   NAME.pt.
@@ -26,7 +28,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from scapo_train.checkpoint.save import Checkpoints, export
-from scapo_train.distributed import leave
+from scapo_train.distributed import ProcessGroup, leave
+from scapo_train.model import mesh_of
 
 
 class Toy(nn.Module):
@@ -49,13 +52,15 @@ class Toy(nn.Module):
         return self.head(hidden)
 
 
-def made(seed: int) -> tuple[Toy, torch.optim.Optimizer]:
-    """Returns a toy model, sharded if there are several ranks, and its optimizer."""
+def made(seed: int, within: str = "world") -> tuple[Toy, torch.optim.Optimizer]:
+    """Returns a toy model, sharded if there are several ranks, and its optimizer. Imagined machines have two ranks."""
     toy = Toy(seed)
     if dist.is_initialized() and dist.get_world_size() > 1:
+        group = ProcessGroup(dist.get_rank(), dist.get_world_size(), torch.device("cpu"), 2)
+        mesh = mesh_of(group, within)
         for layer in toy.layers:
-            fully_shard(layer)
-        fully_shard(toy, ignored_params=set(toy.tower.parameters()))
+            fully_shard(layer, mesh=mesh)
+        fully_shard(toy, mesh=mesh, ignored_params=set(toy.tower.parameters()))
     return toy, torch.optim.AdamW([p for p in toy.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
 
 
@@ -84,23 +89,35 @@ def main() -> None:
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     rank = dist.get_rank() if dist.is_initialized() else 0
+    within = "world"
     for action in sys.argv[2:]:
         verb, *names = action.split(":")
+        if verb == "within":
+            within = names[0]
+            continue
         result: Any = None
         if verb == "save":
-            toy, optimizer = made(0)
+            toy, optimizer = made(0, within)
             train(toy, optimizer)
             assert Checkpoints(folder / names[0], 2).save(2, toy, optimizer, {"sampler": [1, 2]})
             result = tensors(toy, optimizer)
+        elif verb == "later":
+            toy, optimizer = made(0, within)
+            train(toy, optimizer)
+            result = tensors(toy, optimizer)
+            checkpoints = Checkpoints(folder / names[0], 2, background=True)
+            assert checkpoints.save(2, toy, optimizer, {"sampler": [1, 2]}, wait=False)
+            train(toy, optimizer)
+            checkpoints.close()
         elif verb == "load":
-            toy, optimizer = made(5)
+            toy, optimizer = made(5, within)
             checkpoints = Checkpoints(folder / names[0], 2)
             latest = checkpoints.latest()
             assert latest is not None
             state = checkpoints.load(latest, toy, optimizer)
             result = {**tensors(toy, optimizer), "state": state}
         elif verb == "full":
-            toy, optimizer = made(0)
+            toy, optimizer = made(0, within)
             train(toy, optimizer)
             if rank == 1:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

@@ -3,17 +3,20 @@
     torchrun --nproc-per-node N train_ranks.py OUT.pt CONFIG [SECTION.KEY=VALUE,...]...
 
 For each list of changes, in order, the program makes a run without checkpoints. It writes the gradient of the first
-update, the responses of the first step (by the index of their prompt), and the final weights.
+update, the responses of the first step (by the index of their prompt), and the final weights. RANKS_PER_MACHINE divides
+the ranks among imagined machines.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from exact import exact_norms
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 
 from scapo_train import config, trainer
@@ -52,6 +55,13 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     made.optimizer.register_step_pre_hook(keep_gradient)
     made.sampler.sample = keep_responses  # type: ignore[method-assign]
     made.run()
+    found["mesh"] = [list(each.device_mesh.shape) for each in made.trainable if isinstance(each, DTensor)][:1]
+    found["mesh"] = found["mesh"][0] if found["mesh"] else []
+    found["offloads"] = [
+        isinstance(module._get_fsdp_state()._fsdp_param_group.offload_policy, CPUOffloadPolicy)
+        for module in made.policy.modules()
+        if isinstance(module, FSDPModule)
+    ]
     found["weights"] = {name: whole(each) for name, each in made.policy.named_parameters() if each.requires_grad}
     return found
 
@@ -59,6 +69,7 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
 def main() -> None:
     """Runs every list of changes."""
     out, path, *changes = sys.argv[1:]
+    os.environ["LOCAL_WORLD_SIZE"] = os.environ.get("RANKS_PER_MACHINE", os.environ.get("LOCAL_WORLD_SIZE", "1"))
     with join_process_group() as process_group:
         found = []
         for k, each in enumerate(changes):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from scapo_eval import PresenceOracle
 from scapo_eval.base.errors import InputError, InputErrors
-from scapo_train.data import indices_of_step, read_prompts, seed_of
+from scapo_eval.engines.images import ImageFault
+from scapo_train.data import PromptRecord, Prompts, indices_of_step, read_prompts, seed_of
 
 
 def test_an_epoch_is_a_permutation_without_the_rest_that_fills_no_step() -> None:
@@ -107,3 +112,35 @@ def test_images_lie_beside_the_file_or_in_the_folder_given(tmp_path: Path) -> No
     assert beside.path == str(tmp_path / "a" / "COCO_train2014_000000000009.jpg")
     assert given.path == "/pictures/a/COCO_train2014_000000000009.jpg"
     assert beside.image_id == given.image_id == "9"
+
+
+def test_several_workers_prepare_prompts_at_the_same_time_in_order() -> None:
+    sources = [PromptRecord.of([f"{k}.png"], str(k), f"look {k}") for k in range(6)]
+
+    class Processor:
+        def apply_chat_template(self, turns: Any, **_: Any) -> str:
+            return turns[0]["content"][-1]["text"]
+
+        def __call__(self, text: list[str], images: list[str], **_: Any) -> dict[str, Any]:
+            return {"input_ids": torch.tensor([[ord(letter) for letter in text[0] + images[0]]])}
+
+    def of(workers: int, look: Callable[[str], str]) -> tuple[list[list[int]], set[int]]:
+        prompts = Prompts(sources, Processor(), 9, look=look, workers=workers)
+        taken = [prompts.take([4, 0, 2], [5, 1, 3]), prompts.take([5, 1, 3])]
+        prompts.close()
+        assert [[prompt.index for prompt in each] for each in taken] == [[4, 0, 2], [5, 3]]
+        return [prompt.ids.tolist() for each in taken for prompt in each], prompts.bad
+
+    def look(path: str) -> str:
+        if path == "1.png":
+            raise ImageFault("1.png is no picture")
+        return path
+
+    meeting = threading.Barrier(3)
+
+    def together(path: str) -> str:
+        meeting.wait(600)  # raises if a worker is alone
+        return look(path)
+
+    assert of(3, together) == of(1, look)
+    assert of(1, look)[1] == {1}

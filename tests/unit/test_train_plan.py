@@ -467,6 +467,7 @@ def test_the_shipped_configurations_fit_the_gpus_they_name(
         ["qwen2_5_vl_7b", "--gpus", "8xA100-40"],
         ["qwen2_5_vl_7b", "--gpus", "8xL40S", "--set", "model.gradient_checkpointing=false"],
         ["qwen2_5_vl_3b_80gb", "--gpus", "4xRTX4090"],
+        ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct"],
     ],
 )
 def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -481,6 +482,57 @@ def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     assert "IT DOES NOT FIT" in text
     assert all(f"would fit: {remedy}" in text for remedy in answer["remedies"])
+
+
+@pytest.mark.usefixtures("_offline")
+def test_offloading_fits_32b_on_eight_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct"]
+    asked += ["--set", "rollout.tensor_parallel=4"]
+    assert main([*asked, "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["host"] == 0
+    assert "--set optim.offload=true" in answer["remedies"]
+    assert main([*asked, "--set", "optim.offload=true", "--json"]) == 0
+    offloaded = json.loads(capsys.readouterr().out)
+    gone = {"weights, float32", "optimizer moments", "gradients"}
+    assert {*answer["memory"]["update"]} - {*offloaded["memory"]["update"]} == gone
+    trained = 32_763_876_352
+    assert offloaded["host"] == pytest.approx((1.44 * (4 + 4) + 8) * trained)
+    moved = 4 * trained / 8 / (0.7 * 25e9)  # weights to the GPU, once forward, once backward; gradients from it
+    more = offloaded["seconds"]["update"] - answer["seconds"]["update"]
+    assert offloaded["seconds"]["sync"] - answer["seconds"]["sync"] == pytest.approx(moved)
+    assert more == pytest.approx(28 * trained / 0.7 * (1 / 300e9 - 1 / 8 / 3.35e12))
+    assert main([*asked, "--set", "optim.offload=true"]) == 0
+    assert f"host memory: {offloaded['host'] / GIB:.0f} GiB per machine" in capsys.readouterr().out
+
+
+def test_shards_within_a_machine_take_memory_and_save_network(seven: Job) -> None:
+    world, machine = (
+        plan(replace(changed(seven, model={"shard_within": within}), count=16)) for within in ("world", "machine")
+    )
+    one = plan(seven)
+    for kind in SHARDED:
+        assert machine.memory["update"][kind] == one.memory["update"][kind] == 2 * world.memory["update"][kind]
+    assert machine.seconds["sync"] == one.seconds["sync"] < world.seconds["sync"]
+    assert machine.seconds["update"] < world.seconds["update"]
+
+
+def test_workers_share_the_pictures_but_those_that_vllm_reads(seven: Job) -> None:
+    one, four = (plan(changed(seven, data={"workers": k})).seconds["host"] for k in (1, 4))
+    assert one - four == pytest.approx(16 * 16e-3 * 3 / 4)  # 16 pictures
+
+
+def test_a_copy_for_checkpoints_is_in_host_memory(seven: Job) -> None:
+    copied = plan(changed(seven, run={"async_save": True}))
+    assert copied.host == 12 * seven.shape.language
+    assert copied.memory == plan(seven).memory
+
+
+def test_one_offloading_gpu_shards_over_itself(seven: Job) -> None:
+    one = plan(replace(changed(seven, optim={"offload": True}, rollout={"engine": "transformers"}), count=1))
+    assert one.fits
+    assert one.memory["rollout"]["working copies"] == 2 * seven.shape.language
+    assert all(math.isfinite(second) for second in one.seconds.values())
 
 
 @pytest.mark.usefixtures("_offline")
