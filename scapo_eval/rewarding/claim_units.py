@@ -103,7 +103,7 @@ class UnitReader:
         image_of = np.zeros(len(texts), dtype=np.int64)
         for k in np.flatnonzero(np.bincount(found.caption, minlength=len(texts))).tolist():
             image_of[k] = images.setdefault(canonical_image_id(image_ids[k]), len(images))
-        adds_nothing = np.array([value == _AT_LEAST_ONE for value in found.values])
+        adds_nothing = np.array([value == _AT_LEAST_ONE for value in found.values], dtype=np.bool_)
         kept = ~self.left_out[found.use] & ~((found.kind == _COUNT) & adds_nothing[found.value])
         rows = np.flatnonzero(kept)
         content, parts, claims = self._contents(found, rows)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scapo_eval.base.errors import InputError
 from scapo_eval.claiming.claim import KINDS, Claim
 from scapo_eval.claiming.extract import ClaimExtractor
+from scapo_eval.claiming.rules import MEMORY
 from scapo_eval.cli.main import main
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.rewarding.batch import log_metrics, reward_from_environment
@@ -159,6 +160,19 @@ def test_images_without_a_scene_are_scored_by_presence(files: dict[str, str]) ->
     text = "Two red cars on a couch."
     assert reward([8], [text])[0].total == plain([8], [text])[0].total
     assert reward([8], [text])[0].unknown == 3
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("texts", [[""], ["A dog."], ["A dog.", ""], []])
+def test_texts_without_claims_beyond_presence_in_a_new_process(
+    files: dict[str, str], kind: str, texts: list[str]
+) -> None:
+    """Values that earlier texts left in the memory of the process must not be needed."""
+    MEMORY.forget()
+    reward = reward_of(files, kinds=["presence", kind])
+    plain = SubsentenceReward("open400", PresenceOracle.load(files["truth"]))
+    ids = [7] * len(texts)
+    assert reward.batch(ids, texts).reward.tolist() == plain.batch(ids, texts).reward.tolist()
 
 
 def test_a_response_by_its_hal_rate(files: dict[str, str]) -> None:
