@@ -275,6 +275,10 @@ class Credit:
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
             penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, improbable
             tokens have no penalty. A value above 0 requires ``loss.kl``.
+        reference_ratio: Maximum ratio of the probabilities that the policy and the reference assign to the tokens of a
+            piece together, without object names. The penalty of a piece with a larger ratio is at least ``r_h``. At the
+            start, the ratio is 1. With 0, as in the paper, the ratio is unlimited. A value above 0 requires
+            ``loss.kl``.
         stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
             (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, the decisions to continue or to end get
@@ -305,6 +309,7 @@ class Credit:
     scenes: tuple[str, ...] = ()
     answer_only: bool = False
     reference_floor: float = 0.0
+    reference_ratio: float = 0.0
     stop: Literal["", "group"] = ""
     eos: Eos = "zero"
     truncated: Truncated = "score"
@@ -315,6 +320,11 @@ class Credit:
     def per_response(self) -> bool:
         """True if the reward is one number per response."""
         return self.scheme in ("grpo", "dapo", "dr_grpo")
+
+    @property
+    def charges_wording(self) -> bool:
+        """True if pieces whose wording departs from the reference have a penalty."""
+        return bool(self.reference_floor or self.reference_ratio)
 
     def reward_config(self) -> RewardConfig:
         """Returns the settings of the reward as a :class:`scapo_eval.RewardConfig`."""
@@ -676,10 +686,13 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.robust and (credit.per_response or credit.ablation or credit.scheme == "object"):
         reasons.append('credit.robust is of the rewards of pieces: no credit.ablation, credit.scheme = "scapo" or own')
-    if credit.per_response and credit.reference_floor:
-        reasons.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
-    if credit.reference_floor and not config.loss.kl:
-        reasons.append("credit.reference_floor looks at the reference, which needs loss.kl > 0")
+    for name in ("reference_floor", "reference_ratio"):
+        if credit.per_response and getattr(credit, name):
+            reasons.append(f'credit.{name} is of the rewards of pieces; "{credit.scheme}" rewards responses')
+        if getattr(credit, name) and not config.loss.kl:
+            reasons.append(f"credit.{name} looks at the reference, which needs loss.kl > 0")
+    if 0 < credit.reference_ratio <= 1:
+        reasons.append(f"credit.reference_ratio must be 0 (no limit) or above 1, got {credit.reference_ratio:g}")
     if credit.stop and credit.scheme != "scapo":
         reasons.append(f'credit.stop is of the rewards of pieces: credit.scheme = "scapo", got "{credit.scheme}"')
     if credit.stop and credit.eos != "zero":
@@ -745,12 +758,20 @@ def required(config: Config, source: str | None = None, names: Sequence[str] = R
         raise missing[0] if len(missing) == 1 else InputErrors(missing)
 
 
-def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns the argument parser of a training command."""
+def command_line(prog: str, description: str | None, *, resumes: bool = True) -> argparse.ArgumentParser:
+    """Returns the argument parser of a command that reads a configuration.
+
+    Args:
+        prog: Name of the command.
+        description: Description of the command.
+        resumes: True for commands that train, whose options include those for resuming.
+    """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     option = parser.add_argument
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    if not resumes:
+        return parser
     option("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
     option("--max-hours", type=float, metavar="HOURS", help="save and leave in time, exit code 75: run.max_hours=HOURS")
     option("--accept-changes", action="store_true", help="go on also with another objective or seed than before")

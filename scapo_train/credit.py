@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scapo_eval.base.errors import InputError
+from scapo_eval.matching.matcher import AliasMatcher
 from scapo_eval.rewarding.batch import advantages_for_batch
 from scapo_eval.rewarding.reward import RewardColumns, SubsentenceReward
 from scapo_eval.rewarding.stopping import stop_advantages
@@ -165,7 +166,8 @@ def credit(
         group: Number of responses per prompt.
         max_new_tokens: Maximum number of tokens in a response, for the overlong shaping of ``dapo`` in its original
             form.
-        logprobs: Log-probabilities of the responses, for custom schemes and for ``reference_floor``.
+        logprobs: Log-probabilities of the responses, for custom schemes, ``reference_floor`` and
+            ``reference_ratio``.
     """
     ids = [response.ids for response in responses]
     finished = np.array([response.finished for response in responses], dtype=bool)
@@ -183,12 +185,13 @@ def credit(
         advantages = [
             np.full(len(tokens), value, dtype=np.float32) for tokens, value in zip(ids, compared, strict=True)
         ]
-    elif ":" in settings.scheme or settings.reference_floor or settings.stop:
+    elif ":" in settings.scheme or settings.charges_wording or settings.stop:
         decoded = [decode_with_offsets(tokenizer, tokens) for tokens in ids]
         texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
         given = Sampled(image_ids, texts, offsets, finished, columns, group, reward, logprobs)
-        if settings.reference_floor:
-            columns = replace(columns, reward=sayable(given, settings.reference_floor))
+        if settings.charges_wording:
+            charged = wording_charged(given, settings.reference_floor, settings.reference_ratio)
+            columns = replace(columns, reward=charged)
             rewards, given = columns.total, replace(given, columns=columns)
             advantages = columns.token_advantages(
                 offsets, eos=settings.eos, truncated=settings.truncated, finished=finished
@@ -201,23 +204,48 @@ def credit(
     return CreditedBatch(advantages, columns, rewards, has_variance)
 
 
-def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
-    """Returns the (parts,) rewards with a penalty of at least ``r_h`` for pieces that are improbable under the
+def wording_charged(sampled: Sampled, floor: float, ratio: float) -> NDArray[np.float64]:
+    """Returns the (parts,) rewards with a penalty of at least ``r_h`` for pieces whose wording departs from the
     reference.
 
-    A piece is improbable if it contains a token, outside of object names, with a probability below ``floor`` under the
-    reference. With the rewards of the paper, an improbable piece is the continuation with the smallest penalty if no
-    object name has a positive expected reward, because the piece claims nothing and its penalty is only ``r_reg``. The
-    penalty of improbable pieces is not part of the paper; see docs/laboratory.md.
+    The tokens of object names do not count. With the rewards of the paper, malformed text is the continuation with the
+    smallest penalty if no object name has a positive expected reward, because a piece without claims costs only
+    ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
+
+    Args:
+        sampled: Responses and the rewards of their pieces.
+        floor: A piece is charged if the reference gives one of its tokens a probability below this value. With 0, no
+            piece is charged.
+        ratio: A piece is charged if the policy gives its tokens together more than this many times the probability that
+            the reference gives them. The policy equals the reference at the start, so no piece is charged then. With 0,
+            no piece is charged.
     """
-    mentions = sampled.reward.matcher.find_batch(sampled.texts)
-    strange = []
-    for k, (spans, logprob) in enumerate(zip(sampled.offsets, sampled.logprobs("reference"), strict=True)):
-        start, end = mentions.start[mentions.row(k)], mentions.end[mentions.row(k)]
-        of_name = ((spans[:, :1] < end) & (spans[:, 1:] > start)).any(1)
-        strange.append((logprob < math.log(floor)) & ~of_name)
+    charged = np.zeros(len(sampled.columns.reward), dtype=np.bool_)
+    reference = sampled.logprobs("reference")
+    is_name = name_tokens(sampled.reward.matcher, sampled.texts, sampled.offsets)
+    if floor:
+        below = [(own < math.log(floor)) & ~name for own, name in zip(reference, is_name, strict=True)]
+        charged |= sampled.summed(below) > 0
+    if ratio:
+        policy = sampled.logprobs("policy")
+        nats = [np.where(name, 0.0, p - q) for p, q, name in zip(policy, reference, is_name, strict=True)]
+        charged |= sampled.summed(nats) > math.log(ratio)
     rewards = sampled.columns.reward
-    return np.where(sampled.summed(strange) > 0, np.minimum(rewards, -sampled.reward.config.r_h), rewards)
+    return np.where(charged, np.minimum(rewards, -sampled.reward.config.r_h), rewards)
+
+
+def name_tokens(
+    matcher: AliasMatcher, texts: Sequence[str], offsets: Sequence[NDArray[np.int64]]
+) -> list[NDArray[np.bool_]]:
+    """Returns a (T_i,) mask for each text, which is True for the tokens of object names. The offsets are (T_i, 2)
+    character spans of the tokens.
+    """
+    mentions = matcher.find_batch(texts)
+    masks = []
+    for k, spans in enumerate(offsets):
+        start, end = mentions.start[mentions.row(k)], mentions.end[mentions.row(k)]
+        masks.append(np.any((spans[:, :1] < end) & (spans[:, 1:] > start), axis=1))
+    return masks
 
 
 def with_stop(

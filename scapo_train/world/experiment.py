@@ -30,7 +30,7 @@ from .. import trainer
 from ..config import load
 from ..monitoring.log import show_messages
 from . import preference, telling
-from .files import read_ids, write_world
+from .files import NOISY, read_ids, write_world
 from .judge import judge_of
 from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
@@ -118,6 +118,17 @@ SCHEMES: Mapping[str, Scheme] = {
     "r_reg_high": Scheme("SCAPO, r_reg 0.3", ("credit.r_reg=0.3",)),
     "f_half": Scheme("response, F-0.5", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.5")),
     "f_double": Scheme("response, F-2", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=2")),
+    "ratio": Scheme("SCAPO, reference ratio 100", ("credit.reference_ratio=100",)),
+    **{
+        f"{scheme}noisy_{percent}": Scheme(
+            f"{title}, {percent} % of the truth wrong", (*settings, f"data.oracle={{world}}/truth_noisy_{percent}.npz")
+        )
+        for scheme, title, settings in (
+            ("", "SCAPO", ()),
+            ("cap_", "response, Cap. Score", ("credit.scheme=grpo", "credit.reward=cap")),
+        )
+        for percent in NOISY
+    },
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""

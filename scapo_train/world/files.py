@@ -23,14 +23,18 @@ COCO.
 """
 
 
+NOISY = (1, 3, 5)
+"""Shares of wrong cells in the noisy ground truths, in percent."""
+
+
 def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed: int) -> None:
     """Draws the pictures, and writes the prompts, the ground truths, the vocabulary and the settings of a run.
 
     Args:
         world: Rules of the pictures.
         folder: Folder to which ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``,
-            ``truth_sparse.json``, ``vocabulary.yaml``, ``scenes.jsonl`` (only in a telling world) and ``world.toml``
-            are written. ``world.toml`` is written last.
+            ``truth_sparse.json``, ``truth_noisy_1.npz`` (and 3, 5), ``vocabulary.yaml``, ``scenes.jsonl`` (only in a
+            telling world) and ``world.toml`` are written. ``world.toml`` is written last.
         train: Number of pictures for training. None of these pictures is used in pretraining.
         evaluation: Number of held-out pictures for evaluation. None of these pictures is used in pretraining.
         seed: Seed of the pictures.
@@ -57,6 +61,14 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     truth.restricted_to(words).save(folder / "truth.npz")
     sparse = {image: [name for name in names if name in SPARSE] for image, names in objects.items()}
     PresenceOracle.from_objects(sparse, labels=SPARSE, source="world").save(folder / "truth_sparse.json")
+    for percent in NOISY:
+        wrong = np.random.default_rng([seed, 4, percent]).random((len(objects), len(NOUNS))) < percent / 100
+        told = {
+            image: [noun for noun, other in zip(NOUNS, row.tolist(), strict=True) if (noun in names) != other]
+            for (image, names), row in zip(objects.items(), wrong, strict=True)
+        }
+        noisy = PresenceOracle.from_objects(told, labels=NOUNS, source="world")
+        noisy.restricted_to(words).save(folder / f"truth_noisy_{percent}.npz")
     if world.telling:
         with atomic_write(folder / "scenes.jsonl") as stream:
             stream.write(b"\n".join(graphs) + b"\n")

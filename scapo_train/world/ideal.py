@@ -1,9 +1,9 @@
 """Best possible descriptions in the small world, and the guesses that increase each reward.
 
 A picture shows the scene of an ambiguous object, but not its noun. Each noun of the scene that is not clearly visible
-is a candidate. The probability that a candidate is present is ``hidden / candidates``, which is the number of ambiguous
-objects divided by the number of candidates. An ideal describer names all clear objects. The describer also names the
-candidates of a picture if their probability ``p`` is high enough to increase the expected reward:
+is a candidate. If all nouns are equally frequent, the probability that a candidate is present is the number of
+ambiguous objects divided by the number of candidates. An ideal describer names all clear objects. The describer also
+names the candidates of a picture if their probability ``p`` is high enough to increase the expected reward:
 
 - With SCAPO, the expected reward of a piece that names one new object is ``p - (1 - p)``, so the describer guesses if
   ``p > 1/2``.
@@ -17,8 +17,10 @@ The two rewards prefer different descriptions only if there are guesses with a p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import comb
+from itertools import combinations, permutations
+from math import comb, prod
 
 from scapo_eval import cap_score
 
@@ -27,17 +29,19 @@ from .pictures import World
 
 @dataclass(frozen=True)
 class Situation:
-    """Type of picture, with its probability and its numbers of clear objects, ambiguous objects and candidates."""
+    """Type of picture.
+
+    Attributes:
+        probability: Probability of the type.
+        clear: Number of clear objects.
+        hidden: Number of ambiguous objects.
+        chances: Probability of each candidate that it is one of the ambiguous objects.
+    """
 
     probability: float
     clear: int
     hidden: int
-    candidates: int
-
-    @property
-    def chance(self) -> float:
-        """Probability that a candidate is present."""
-        return self.hidden / self.candidates if self.candidates else 0.0
+    chances: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,37 @@ def situations(world: World) -> list[Situation]:
         for hidden in range(number + 1):
             clear = number - hidden
             chance = comb(number, hidden) * world.ambiguous**hidden * (1 - world.ambiguous) ** clear
-            kinds.append(Situation(chance / (high - low + 1), clear, hidden, world.nouns - clear))
+            for share, chances in _candidates(world, clear, hidden):
+                kinds.append(Situation(chance * share / (high - low + 1), clear, hidden, chances))
     return kinds
+
+
+def _candidates(world: World, clear: int, hidden: int) -> Iterator[tuple[float, tuple[float, ...]]]:
+    """Yields the chances of the candidates, with the share of the pictures in which the candidates have these chances.
+
+    If nouns have different frequencies, the chances depend on the nouns that are clear. Each object is equally likely
+    to be ambiguous, so each subset of the drawn nouns is equally likely to be clear.
+    """
+    if not world.rarity:
+        candidates = world.nouns - clear
+        yield 1.0, (hidden / candidates,) * candidates if candidates else ()
+        return
+    nouns, number = range(world.nouns), clear + hidden
+    drawn = {frozenset(nouns_of): _probability(world, nouns_of) for nouns_of in combinations(nouns, number)}
+    for seen in map(frozenset, combinations(nouns, clear)):
+        possible = {others - seen: chance / comb(number, clear) for others, chance in drawn.items() if seen <= others}
+        total = sum(possible.values())
+        unseen = sorted(set(nouns) - seen)
+        yield total, tuple(sum(p for others, p in possible.items() if noun in others) / total for noun in unseen)
+
+
+def _probability(world: World, nouns: tuple[int, ...]) -> float:
+    """Returns the probability that a picture contains exactly the given nouns, which are drawn without replacement."""
+    weights = world.weights().tolist()
+    return sum(
+        prod(weights[noun] / (1 - sum(weights[before] for before in order[:k])) for k, noun in enumerate(order))
+        for order in permutations(nouns)
+    )
 
 
 def guesser(world: World, threshold: float) -> Ideal:
@@ -71,16 +104,16 @@ def guesser(world: World, threshold: float) -> Ideal:
     """
     covered = named = true = 0.0
     for situation in situations(world):
-        guesses = situation.candidates if situation.chance > threshold else 0
-        covered += situation.probability * (situation.clear + guesses * situation.chance)
-        named += situation.probability * (situation.clear + guesses)
+        guessed = [chance for chance in situation.chances if chance > threshold]
+        covered += situation.probability * (situation.clear + sum(guessed))
+        named += situation.probability * (situation.clear + len(guessed))
         true += situation.probability * (situation.clear + situation.hidden)
     return Ideal(1 - covered / named, covered / true)
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:
     """Returns the threshold at which a describer has the highest ``cap_score``, and the rates at this threshold."""
-    thresholds = sorted({situation.chance for situation in situations(world)} - {0.0})
+    thresholds = sorted({chance for situation in situations(world) for chance in situation.chances} - {0.0})
     tried = [(threshold - 1e-9, guesser(world, threshold - 1e-9)) for threshold in [*thresholds, 1.0]]
     return max(tried, key=lambda pair: pair[1].cap_score)
 
@@ -91,7 +124,8 @@ def chances(world: World) -> list[tuple[float, float]]:
     """
     share: dict[float, float] = {}
     for situation in situations(world):
-        if situation.hidden:
-            share[situation.chance] = share.get(situation.chance, 0.0) + situation.probability * situation.hidden
+        for chance in situation.chances:
+            if chance:
+                share[chance] = share.get(chance, 0.0) + situation.probability * chance
     total = sum(share.values())
     return [(chance, share[chance] / total) for chance in sorted(share)]

@@ -39,6 +39,8 @@ class World:
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
         telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits
             the number of nouns in a picture. Each noun has a cell of its own, which shows it once or twice.
+        rarity: Exponent of Zipf's law, by which the nouns of a scene are drawn without replacement. With 0, all nouns
+            are equally frequent. With 1, the k-th noun of a scene has the weight 1 / k.
     """
 
     name: str = "plain"
@@ -46,6 +48,12 @@ class World:
     objects: tuple[int, int] = (3, 5)
     ambiguous: float = 0.35
     telling: bool = False
+    rarity: float = 0.0
+
+    def weights(self) -> NDArray[np.float64]:
+        """Returns the (nouns,) weights with which the nouns of a scene are drawn, in the order of the scene."""
+        ranked: NDArray[np.float64] = np.arange(1, self.nouns + 1, dtype=np.float64) ** -self.rarity
+        return ranked / ranked.sum()
 
     def of_scene(self, scene: int) -> list[int]:
         """Returns the indices of the nouns in a scene."""
@@ -57,13 +65,16 @@ _RISKY = World("risky", nouns=10, objects=(6, 6))
 _CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
 _TELLING = World("telling", nouns=4, objects=(2, 3), ambiguous=0.2, telling=True)
 
-WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING)}
+_RARE = World("rare", rarity=1.5)
+
+WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING, _RARE)}
 """Worlds by name.
 
 - ``plain``: some guesses pay under every reward, some under none.
 - ``risky``: most guesses pay under a response's Cap. Score, but not under SCAPO.
 - ``crowded``: no guess pays, and responses are long.
 - ``telling``: captions also state numbers, colors and places.
+- ``rare``: as ``plain``, but some nouns are frequent and some are rare in each scene.
 """
 
 
@@ -97,7 +108,7 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
     scene = Scene(
         kind=kind,
-        nouns=tuple(random.permutation(world.of_scene(kind))[:number].tolist()),
+        nouns=tuple(_drawn(world, kind, number, random)),
         cells=tuple(sorted(random.permutation(SIDE**2)[:number].tolist())),
         clear=tuple((random.random(number) >= world.ambiguous).tolist()),
     )
@@ -109,6 +120,14 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
         faded=tuple((random.random(number) < FADED).tolist()),
         numbers=tuple(random.integers(1, MOST_OF_A_NOUN + 1, size=number).tolist()),
     )
+
+
+def _drawn(world: World, kind: int, number: int, random: np.random.Generator) -> list[int]:
+    """Draws different nouns of a scene."""
+    nouns = world.of_scene(kind)
+    if world.rarity:
+        return random.choice(nouns, size=number, replace=False, p=world.weights()).tolist()
+    return random.permutation(nouns)[:number].tolist()
 
 
 def aspects(world: World) -> tuple[int, ...]:

@@ -39,8 +39,8 @@ from scapo_eval.rewarding.tokens import decode_with_offsets
 from scapo_eval.truths.oracle import PresenceOracle
 
 from ..config import Config, load
-from ..credit import credit, token_weights
-from ..data import Response, seed_of
+from ..credit import credit, name_tokens, token_weights
+from ..data import seed_of
 from ..distributed import join_process_group
 from ..rollout import encode
 from ..trainer import Trainer
@@ -220,7 +220,9 @@ class Gradients:
         lengths = np.array([len(response.ids) for response in responses], dtype=np.int64)
         logprobs = partial(trainer.updater.logprobs, mini, lengths.tolist())
         image_ids = [each.prompt.source.image_id for each in encoded for _ in range(config.rollout.group)]
-        is_name = self._names(responses)
+        decoded = [decode_with_offsets(trainer.tokenizer, response.ids) for response in responses]
+        texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
+        is_name = name_tokens(trainer.reward.matcher, texts, offsets)
         longest = config.rollout.max_new_tokens
         shares = []  # scheme -> per response, (T_i,) minus advantage times weight: the slope of the loss
         for scheme, own in self.configs.items():
@@ -258,16 +260,6 @@ class Gradients:
         ending = policy(replace(micro.batch, targets=torch.full_like(targets, end))).logprob  # type: ignore[type-var]
         going_on = torch.log1p(-ending.exp())
         return logprob, torch.where(targets == end, ending, going_on)
-
-    def _names(self, responses: Sequence[Response]) -> list[NDArray[np.bool_]]:
-        """Returns a (T_i,) mask for each response, which is True for the tokens of object names."""
-        decoded = [decode_with_offsets(self.trainer.tokenizer, response.ids) for response in responses]
-        mentions = self.trainer.reward.matcher.find_batch([text for text, _ in decoded])
-        names = list[NDArray[np.bool_]]()
-        for k, (_, spans) in enumerate(decoded):
-            start, end = mentions.start[mentions.row(k)], mentions.end[mentions.row(k)]
-            names.append(np.any((spans[:, :1] < end) & (spans[:, 1:] > start), axis=1))
-        return names
 
 
 def gradients(

@@ -111,8 +111,42 @@ def test_what_the_reference_would_hardly_say_costs_an_invention_unless_it_is_a_n
     assert all((a == b).all() for a, b in zip(made.advantages[1:], plain.advantages[1:], strict=True))
 
 
-def test_a_floor_of_the_reference_needs_one_and_pieces() -> None:
+@pytest.mark.parametrize(("ratio", "day"), [(20.0, -1.0), (30.0, -0.1)])
+def test_wording_that_the_policy_says_far_more_often_than_the_reference_is_charged(
+    tokenizer: object, ratio: float, day: float
+) -> None:
+    """The last piece is 25 times as probable under the policy; names do not count, and rare words alone neither."""
+    given, text = responses(tokenizer), TEXTS[0]
+    begins, dog = [0, text.index("There"), text.index("It is")], text.index("dog")
+    policy: list[np.ndarray] = [np.full(len(each.ids), 1e-6) for each in given]
+    reference = [each.copy() for each in policy]
+    piece, at = [], 0
+    for k, token in enumerate(given[0].ids[:-1]):
+        before, at = at, at + len(tokenizer.decode([token], skip_special_tokens=False))  # type: ignore[attr-defined]
+        piece.append(sum(at > begin for begin in begins) - 1)
+        if before < dog + 3 and at > dog:
+            policy[0][k] = 1.0
+    last = [k for k, number in enumerate(piece) if number == 2]
+    policy[0][last[0]] *= 50
+    policy[0][last[1]] /= 2
+    policy[0][-1] = 1.0  # of the end, which is of no piece
+    by_model = {"policy": policy, "reference": reference}
+
+    made = credited(
+        tokenizer, config(reference_ratio=ratio), given, lambda whose: [np.log(each) for each in by_model[whose]]
+    )
+    assert made.advantages[0] == pytest.approx([*([1.0, -1.0, day][k] for k in piece), 0.0])
+    plain = credited(tokenizer, config(), given)
+    assert all((a == b).all() for a, b in zip(made.advantages[1:], plain.advantages[1:], strict=True))
+    same = credited(tokenizer, config(reference_ratio=1.01), given, lambda _: [np.log(each) for each in policy])
+    assert all((a == b).all() for a, b in zip(same.advantages, plain.advantages, strict=True))
+
+
+def test_limits_of_the_reference_need_one_and_pieces() -> None:
     for table, reason in (
+        ({"credit": {"reference_ratio": 100.0}, "loss": {"kl": 0.0}}, r"needs loss\.kl > 0"),
+        ({"credit": {"reference_ratio": 100.0, "scheme": "grpo", "reward": "hal"}}, "rewards responses"),
+        ({"credit": {"reference_ratio": 1.0}}, "must be 0 .no limit. or above 1"),
         ({"credit": {"reference_floor": 0.01}, "loss": {"kl": 0.0}}, r"needs loss\.kl > 0"),
         ({"credit": {"reference_floor": 0.01, "scheme": "grpo", "reward": "hal"}}, "rewards responses"),
         ({"credit": {"reference_floor": 1.0}}, "must be less than 1"),

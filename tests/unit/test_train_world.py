@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytest.importorskip("PIL")
 from scapo_eval import AliasMatcher, PresenceOracle, Vocabulary, score_captions, split_subsentences
 from scapo_train.config import load
 from scapo_train.data import read_prompts
-from scapo_train.world.files import SPARSE, write_world
+from scapo_train.world.files import NOISY, SPARSE, write_world
 from scapo_train.world.ideal import best_guesser, chances, guesser, situations
 from scapo_train.world.language import caption, fluency, vocabulary
 from scapo_train.world.pictures import NOUNS, WORLDS, Scene, World, appearances, draw_scene, render
@@ -22,8 +23,8 @@ from scapo_train.world.pictures import NOUNS, WORLDS, Scene, World, appearances,
 ALL = [world for world in WORLDS.values() if not world.telling]  # that one: test_train_telling.py
 
 
-def scenes(world: World, number: int) -> list[Scene]:
-    random = np.random.default_rng(5)
+def scenes(world: World, number: int, seed: int = 5) -> list[Scene]:
+    random = np.random.default_rng(seed)
     return [draw_scene(world, random) for _ in range(number)]
 
 
@@ -106,6 +107,10 @@ def test_files_are_what_the_trainer_reads(tmp_path: Path) -> None:
     assert not {source.image_id for source in train} & {source.image_id for source in held_out}
     sparse = PresenceOracle.load(tmp_path / "truth_sparse.json")
     whole, part = oracle.states(words.labels), sparse.states(words.labels)
+    for percent in NOISY:
+        noisy = PresenceOracle.load(tmp_path / f"truth_noisy_{percent}.npz").states(words.labels)
+        assert set(np.unique(noisy)) == {0, 1}
+        assert abs((noisy != whole).sum() - percent / 100 * whole.size) < 4 * np.sqrt(percent / 100 * whole.size)
     for k, noun in enumerate(words.labels):
         assert np.array_equal(part[:, k], whole[:, k] if noun in SPARSE else np.full(17, -1))
     again = tmp_path / "again"
@@ -113,17 +118,41 @@ def test_files_are_what_the_trainer_reads(tmp_path: Path) -> None:
     assert (again / "images/3.png").read_bytes() == (tmp_path / "images/3.png").read_bytes()
 
 
+def parts_of(world: World, scene: Scene) -> tuple[list[int], list[int]]:
+    """Returns the clear nouns in the order of the scene, and all other nouns of the scene."""
+    clear = {noun for noun, shown in zip(scene.nouns, scene.clear, strict=True) if shown}
+    nouns = world.of_scene(scene.kind)
+    return [noun for noun in nouns if noun in clear], [noun for noun in nouns if noun not in clear]
+
+
+def test_frequencies_of_nouns_follow_zipfs_law() -> None:
+    world = replace(WORLDS["rare"], objects=(1, 1))
+    first = Counter(world.of_scene(scene.kind).index(scene.nouns[0]) for scene in scenes(world, 20000))
+    weights = np.arange(1, 7) ** -1.5
+    assert [first[k] / 20000 for k in range(6)] == pytest.approx(weights / weights.sum(), abs=0.015)
+
+
 @pytest.mark.parametrize("world", ALL, ids=lambda world: world.name)
 def test_chances_are_those_of_drawn_scenes(world: World) -> None:
     assert sum(each.probability for each in situations(world)) == pytest.approx(1)
     assert sum(share for _, share in chances(world)) == pytest.approx(1)
     threshold = 0.4
+    seen, present = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
+    for scene in scenes(world, 40000, seed=6):  # how often is a candidate present, given what is clear?
+        clear, candidates = parts_of(world, scene)
+        for noun in candidates:
+            key = (scene.kind, *clear, len(scene.nouns), noun)
+            seen[key] += 1
+            present[key] += noun in scene.nouns
     covered = named = true = 0
     for scene in scenes(world, 20000):
-        clear = [noun for noun, shown in zip(scene.nouns, scene.clear, strict=True) if shown]
-        candidates = [noun for noun in world.of_scene(scene.kind) if noun not in clear]
-        hidden = len(scene.nouns) - len(clear)
-        guessed = candidates if candidates and hidden / len(candidates) > threshold else []
+        clear, candidates = parts_of(world, scene)
+        if world.rarity:
+            of = [(noun, (scene.kind, *clear, len(scene.nouns), noun)) for noun in candidates]
+            guessed = [noun for noun, key in of if present[key] > threshold * max(seen[key], 1)]
+        else:
+            hidden = len(scene.nouns) - len(clear)
+            guessed = candidates if candidates and hidden / len(candidates) > threshold else []
         covered += len(set(scene.nouns) & {*clear, *guessed})
         named += len(clear) + len(guessed)
         true += len(scene.nouns)
