@@ -129,6 +129,7 @@ SCHEMES: Mapping[str, Scheme] = {
         )
         for percent in NOISY
     },
+    "boundary": Scheme("SCAPO, boundaries times 5", _own("boundary")),
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""

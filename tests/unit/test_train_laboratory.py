@@ -113,6 +113,11 @@ def test_only_the_opening_of_a_repeating_piece_costs() -> None:
     np.testing.assert_allclose(credits.opening(twice)[0], [1, 1, -0.5, 0, 1, 1, 0])
 
 
+def test_the_first_token_of_each_piece_weighs_five_times() -> None:
+    (found,) = credits.boundary(sampled(["A dog. It is calm. A dog."], 1))
+    np.testing.assert_allclose(found, [5, 1, -0.5, -0.1, -0.1, 0, 0, 0])
+
+
 def test_pieces_weigh_the_same_whatever_their_length() -> None:
     (found,) = credits.per_piece(sampled(["It has a dog. A car."], 1))
     assert found[:4].sum() == pytest.approx(found[4:6].sum())
