@@ -207,13 +207,13 @@ vocabulary](closed_vocabulary.md#the-reading-of-claims)).
 """
 
 PEOPLE = """\
-**Weighting.** In THumB, people rated captions of 500 images by five systems, one of which is people
+**Weighting.** In THumB, people rated captions of 500 images from four systems and from human writers
 (`benchmarks/people.py`). [Validity](validity.md) shows the agreement for single captions. The ground truth consists of
 COCO's objects, and the references are four other captions of each image. The table shows means over captions, with
 ranks in brackets. Raters rank people's captions first, followed by the four models from the newest to the oldest. No
-weighted or unweighted count of objects produces this order, but `cap_people` does. Length also produces it, except that
-it ranks Up-Down narrowly above Unified-VLP. `cap_people` was fitted on half of these images, but also produces the
-order on the other half. For single captions, length does not agree with people's ratings.
+weighted or unweighted count of objects produces this order, but `cap_people` does. The length of the captions gives
+almost the same order, but places Up-Down narrowly above Unified-VLP. `cap_people` was fitted on half of these images,
+but also produces the order on the other half. For single captions, length does not agree with people's ratings.
 """
 
 

@@ -47,7 +47,7 @@ METHOD = """## Method
 
 Before anything was fitted, the images of each set were split into two halves by a hash of the image id
 (`scapo_eval/validation/halves.py`). The half `fit` was used to choose definitions and to fit exponents. The figures on
-this page are those of the half `report` unless stated otherwise. The statistics are Pearson's r and, for sets for which
+this page are those of the `report` half unless stated otherwise. The statistics are Pearson's r and, for sets for which
 other publications report it, Kendall's tau-c. Intervals are computed by resampling images (1,000 resamples).
 Differences between two metrics are paired, with the same captions and resamples for both. Greater values are always
 better: on this page, `hal_rate` stands for one minus the rate, and a caption without claims counts as free of errors.
@@ -58,14 +58,14 @@ al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et 
 2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is the same as CHAIR's: COCO's instances and the
 objects named in any of the five reference captions.
 
-After the half `report` of THumB had been inspected with earlier definitions, two definitions were changed. Both changes
-were chosen only on the halves `fit`:
+After the `report` half of THumB had been inspected with earlier definitions, two definitions were changed. Both changes
+were chosen using only the `fit` halves:
 
 - In the score without references, 1 is added to the numerator and the denominator of the cover term. This change was
-  chosen on the halves `fit` of THumB and Composite, so the figure of this score is blind for Composite, but not for
-  THumB.
+  chosen on the `fit` halves of THumB and Composite. The result for this score is therefore a blind test on Composite,
+  but not on THumB.
 - `cover_words` and the term *overlap* were redefined (version 2 of the scores with references). The new definitions
-  were computed once on the half `report`, and no definition was changed afterwards.
+  were computed once on the `report` half, and no definition was changed afterwards.
 """
 
 THUMB = """## Rated COCO captions (THumB)
@@ -78,11 +78,11 @@ that of CIDEr-D.
 
 PLACES = """## Ranking of systems
 
-The table shows the mean score and the rank of each of the five systems. People's captions (`Human`) have by far the
+The table shows the mean score and the rank of each of the five systems. Human captions (`Human`) have by far the
 best ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not
 contain. COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank
-of people's captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
-the rank of people's captions by `cap_people` with references alone is a finding.
+of the human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
+the rank of the human captions by `cap_people` with references alone was not built into the metric.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
@@ -103,13 +103,13 @@ LONG = """## Long descriptions (HaELM, IIW-400)
 HaELM contains {n} descriptions of 57 words on average, which people judged to be accurate or inaccurate; each has five
 references of 10 words on average. The table shows the area under the ROC curve (AUC). Short references do not mention
 most of the claims in a long description, so none of these metrics detects inaccurate descriptions. IIW-400 compares
-descriptions of 100 images by people with descriptions by PaLI-5B. Among the pairs with different ratings, the longer
+human-written descriptions of 100 images with descriptions from PaLI-5B. Among the pairs with different ratings, the longer
 description was rated as more comprehensive in {comprehensive} of the pairs, and as containing fewer hallucinations in
-{hallucination}. Almost all ratings favor the same one of the two descriptions, so agreement with these ratings is
-uninformative.
+{hallucination}. In almost all pairs, the ratings favor the description from the same source, so agreement with these
+ratings is uninformative.
 """
 
-CHOICES = """## Choices made on the half `fit`
+CHOICES = """## Choices made on the `fit` half
 
 """
 
@@ -124,15 +124,15 @@ of its captions. The computation uses neither a model nor random numbers.
 
 Covered words are the content words that the caption shares with at least one reference. Missed words are the other
 words of the references, each weighted by the share of references that contain it. Unnamed words are the caption's words
-that no reference contains. The definitions and exponents were chosen on the half `fit` with all five systems, under two
-conditions: people's captions rank first, and longer captions do not score higher. Without these conditions, r on the
+that no reference contains. The definitions and exponents were chosen on the `fit` half with all five systems, under two
+conditions: human captions rank first, and longer captions do not score higher. Without these conditions, r on the
 half `fit` would be up to 0.02 higher. The rarity of a word is `log(1 + N / (n + 1))`, computed over the images of the
 given references. Because the value of a caption depends on these references, the signature contains them. The page on
 [people](people.md) describes how this definition was found.
 
 ### Longer captions do not score higher
 
-The table shows the mean `cap_people` with references for unchanged and for changed captions of the half `report`:
+The table shows the mean `cap_people` with references for unchanged and for changed captions of the `report` half:
 
 """
 
@@ -203,7 +203,7 @@ def thumb(data: Path) -> Iterator[str]:
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
     lead = "; ".join(f"{system} {text}" for system, text in leads(data))
-    yield f"\nWith references alone, the `cap_people` of people's captions exceeds that of the other systems by the following number of points: {lead}.\n"
+    yield f"\nWith references alone, the `cap_people` of the human captions is higher than that of each system, by this number of points: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:
@@ -258,8 +258,8 @@ def choices(data: Path) -> Iterator[str]:
     """Yields the choices of reading, vocabulary and weighting on the half 'fit'."""
     yield CHOICES.rstrip() + "\n"
     yield (
-        "**Reading.** For both readings, the table shows r between `hal_rate` and people's ratings, and the "
-        "difference `visual` minus `all`. The table covers both halves, because nothing was fitted for this comparison:\n"
+        "**Reading.** For each of the two readings, the table shows the correlation r between `hal_rate` and human "
+        "ratings. The last column shows r for `visual` minus r for `all`. The table covers both halves, because nothing was fitted for this comparison:\n"
     )
     truth = PresenceOracle.load(data / "truth_coco.json.gz")
     yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
@@ -396,7 +396,7 @@ def _once(text: str) -> Iterator[str]:
 
 
 def leads(data: Path) -> Iterator[tuple[str, str]]:
-    """Yields the lead of people's captions over each system, in points of ``cap_people`` computed only from
+    """Yields the lead of human captions over each system, in points of ``cap_people`` computed only from
     references.
     """
     references = References.load(data / "thumb_references.jsonl.gz")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape as html_escape
@@ -392,21 +393,25 @@ def _system_notes(
     rows = [row for row in comparisons if row["system"] == system and row["metric"] in columns]
     if not rows:
         return
-    against = f"{system} against {rows[0]['baseline']}"
-    texts = {}
+    baseline = rows[0]["baseline"]
+    changes = defaultdict[str, list[str]](list)  # number of shared images -> values on these images
     for row in rows:
         column = columns[row["metric"]]
         text = on_shared_images(row, sizes, lambda value, c=column: number(value, c.plain, c.digits))  # type: ignore[misc]
         if text:
-            texts[column.heading] = text
-    if texts:
-        alone = set(texts.values())
-        if len(alone) == 1 and " on " not in (only := alone.pop()):
-            yield f"{against}: {only}, too few to compare on."
+            values, _, images = text.rpartition(" on ")
+            changes[images] += [f"{column.heading} {values}"] if values else []
+    for images, changed in changes.items():
+        if changed:
+            listed = "; ".join(changed)
+            yield (
+                f"{baseline} and {system} were scored on different images. On the {images}, the metrics change from "
+                f"{baseline} to {system} as follows: {listed}."
+            )
         else:
-            yield f"{against}, scored on different images: " + "; ".join(f"{k} {v}" for k, v in texts.items()) + "."
+            yield f"{baseline} and {system} were scored on different images and have only {images}, too few to compare."
     if differing := rows[0].get("differing"):
-        yield f"{system} and {rows[0]['baseline']} were scored with different settings: {', '.join(differing)}."
+        yield f"{system} and {rows[0]['baseline']} were scored with different settings ({', '.join(differing)})."
 
 
 def render(table: Table, form: TableFormat) -> str:
