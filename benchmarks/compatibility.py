@@ -310,9 +310,9 @@ The dependencies were resolved on {day}, for systems with glibc 2.31 or newer. *
 
 ## Resolved: the extras
 
-Each extra was resolved with its lowest and its newest versions. The version pins of `trl` and `verl` are
-incompatible, and `vllm` and `ray-llm` require their own version of torch. `[trl]` needs Python 3.11 or later. pyspark
-is published only as source, so the check of `[spark]` builds it, as pip does.
+Each extra was resolved with the lowest allowed versions of its dependencies, and with the newest. The version pins of
+`trl` and `verl` are incompatible, and `vllm` and `ray-llm` require their own version of torch. `[trl]` needs Python
+3.11 or later. pyspark is published only as source, so the check of `[spark]` builds it, as pip does.
 
 {extras}
 

@@ -87,7 +87,7 @@ the rank of the human captions by `cap_people` with references alone was not bui
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
 
-In this set, {n} captions were rated from 1 to 5 for relevance; the metrics compare them only with COCO's objects. For all of Composite, which contains other captions, the published values of tau-c are 37.7 for CIDEr, 40.3 for SPICE, 53.8 for CLIPScore and 64.2 for RefFLEUR.
+In this set, {n} captions were rated from 1 to 5 for relevance; the metrics compare them only with COCO's objects. For the complete Composite data set, which also contains other captions, the published values of tau-c are 37.7 for CIDEr, 40.3 for SPICE, 53.8 for CLIPScore and 64.2 for RefFLEUR.
 """
 
 FACTS = """## True or false facts (FAITHSCORE)
