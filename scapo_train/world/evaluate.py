@@ -47,6 +47,8 @@ class Decision:
         p: One-sided p-value, or None for fewer than two seeds.
         p_holm: One-sided p-value after Holm's correction over all hypotheses.
         answer: Answer to the hypothesis, which is ``yes``, ``no``, ``undecided`` or ``no trials``.
+        interim: True if trials of the compared schemes are still missing. A seed can lack a value although its trials
+            are finished.
     """
 
     hypothesis: Hypothesis
@@ -55,11 +57,7 @@ class Decision:
     p: float | None
     p_holm: float | None
     answer: str
-
-    @property
-    def interim(self) -> bool:
-        """True if some registered seeds have no value."""
-        return len(self.values) < self.wanted
+    interim: bool
 
 
 def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
@@ -221,8 +219,11 @@ def decide(registration: Registration, results: Mapping[Key, Result]) -> list[De
             answer = "yes"
         else:
             answer = "no" if _is_excluded(claimed, found.values()) else "undecided"
-        wanted = len(registration.cell(claimed.cell).numbers)
-        decisions.append(Decision(claimed, found, wanted, p, corrected, answer))
+        cell = registration.cell(claimed.cell)
+        sides = (claimed.scheme, claimed.other)
+        compared = {scheme for side in sides for scheme in registration.families.get(side, (side,))}
+        interim = any(key.scheme in compared and key not in results for seed in cell.numbers for key in cell.keys(seed))
+        decisions.append(Decision(claimed, found, len(cell.numbers), p, corrected, answer, interim))
     return decisions
 
 

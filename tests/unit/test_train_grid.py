@@ -158,6 +158,16 @@ def test_a_claim_is_decided_by_its_interval(
     assert decision.interim == (len(scapo) < 4)
 
 
+def test_an_answer_is_final_if_all_trials_are_finished_although_a_seed_has_no_value() -> None:
+    families = {"one": ("scapo",), "other": ("cap",)}
+    made = registration(claim("higher", "matched", "other", scheme="one"), families=families)
+    found = results({"scapo": [0.8] * 4}) | {
+        key: result(key, 0.7, hal=0.5) for seed in PLAIN.numbers for key in PLAIN.keys(seed) if key.scheme == "cap"
+    }
+    [decision] = evaluate.decide(made, found)
+    assert (decision.values, decision.answer, decision.interim) == ({}, "no trials", False)
+
+
 def test_many_hypotheses_make_each_harder() -> None:
     found = results({"scapo": [0.72, 0.74, 0.73, 0.75], "cap": [0.70, 0.71, 0.71, 0.71]})
     assert evaluate.decide(registration(claim("higher", by=0.0)), found)[0].answer == "yes"
