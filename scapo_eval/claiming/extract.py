@@ -269,11 +269,15 @@ class _Reading:
         return may
 
     def _ones_among_others(self) -> Ints:
-        """Returns the places of each "one" behind which another is mentioned: "one man sits, the other stands"."""
+        """Returns the places of each "one" behind which another is mentioned: "one man sits, the other stands".
+
+        The other one may also begin the next sentence: "One man sits. Another man stands."
+        """
         code = self.tokens.code
         ones, others, ends = (np.flatnonzero(_is_of(name)[code]) for name in ("one", "others", "stops"))
         other, end = (np.append(at, len(code))[np.searchsorted(at, ones, side="right")] for at in (others, ends))
-        return ones[(other < end) & (other <= ones + _ONE_SEES)]
+        begins = end + 1 + _is_of("the")[np.append(code, [0, 0])[np.minimum(end + 1, len(code))]]
+        return ones[((other < end) | (other == begins)) & (other <= ones + _ONE_SEES)]
 
     def _words_of(self, caption: int) -> tuple[int, int]:
         """Returns the first and the last word of a caption, as a range."""
