@@ -72,8 +72,8 @@ CAPTIONS = (
         "LLaVA-1.5-7B, OPERA's images", JOINED,
         {f"LLaVA-1.5 {name}": f"coco_chair/captions/llava-1.5_{file}.jsonl"
          for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
-        "The captions describe 500 images of COCO val2014, with the prompt \"Please describe this image in detail.\" "
-        "and at most 512 new tokens.",
+        "The captions were generated for 500 images of COCO val2014 with the prompt \"Please describe this image in "
+        "detail.\" and a limit of 512 new tokens.",
     ),
     CaptionSet(
         "InstructBLIP-7B, OPERA's images", JOINED,
@@ -211,7 +211,8 @@ COCO's objects, and the references are four other captions of each image. The ta
 ranks in brackets. Raters rank people's captions first, followed by the four models from the newest to the oldest. No
 weighted or unweighted count of objects produces this order, but `cap_people` does. The length of the captions gives
 almost the same order, but places Up-Down narrowly above Unified-VLP. `cap_people` was fitted on half of these images,
-but also produces the order on the other half. For single captions, length does not correlate with human ratings.
+but ranks the systems in the same order on the other half. For single captions, length does not correlate with human
+ratings.
 """
 
 

@@ -394,14 +394,13 @@ CONCLUSION = """\
   does not measure, use claims verified by a judge (`facts`), or use questions.
 - **Do not use a vocabulary before you have checked its coverage of your captions** with `scapo-eval vocab mine` and
   `scapo-eval labels`.
-- **Do not interpret differences that are smaller than the intervals**, or smaller than the change that another profile
-  or a few missing objects in the ground truth cause on the same captions.
+- **Do not interpret differences that are smaller than the intervals.** The same applies to differences that another
+  profile, or a few objects that the ground truth lacks, could cause.
 - **Do not use POPE as a measure of descriptions.** POPE asks about one object at a time, and half of the correct
   answers are yes, so a model may answer well and still describe images badly. POPE's questions do not cover most of the
   content of a description.
-- **Do not use a ground truth of sparse instances for long captions.** A longer caption correctly names more objects
-  that such a ground truth does not list. Use the combined ground truth or a dense one, and check it with `oracle
-  stats`.
+- **Do not use a sparsely annotated ground truth for long captions.** A longer caption correctly names more objects that
+  such a ground truth does not list. Use the combined ground truth or a dense one, and check it with `oracle stats`.
 """
 
 

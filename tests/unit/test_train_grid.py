@@ -190,7 +190,7 @@ def test_a_page_says_what_failed_and_what_is_missing() -> None:
     text = evaluate.page(registration(claim("higher"), limits="L."), found, "command", "")
     assert "5 of 16 trials are finished (0.1 CPU hours), 1 have failed, and 10 are missing." in text
     assert "- cap, `plain`, seed 2: runs/x: no memory" in text
-    assert "1 of 4 seeds are complete (1)." in text
+    assert "1 of 4 seeds are complete." in text
     assert "| H | `plain`, sampled: Cap. Score of SCAPO is higher" in text
 
 
