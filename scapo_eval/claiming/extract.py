@@ -277,7 +277,8 @@ class _Reading:
         ones, others, ends = (np.flatnonzero(_is_of(name)[code]) for name in ("one", "others", "stops"))
         other, end = (np.append(at, len(code))[np.searchsorted(at, ones, side="right")] for at in (others, ends))
         begins = end + 1 + _is_of("the")[np.append(code, [0, 0])[np.minimum(end + 1, len(code))]]
-        return ones[((other < end) | (other == begins)) & (other <= ones + _ONE_SEES)]
+        among: Ints = ones[((other < end) | (other == begins)) & (other <= ones + _ONE_SEES)]
+        return among
 
     def _words_of(self, caption: int) -> tuple[int, int]:
         """Returns the first and the last word of a caption, as a range."""
