@@ -58,8 +58,8 @@ al., [arXiv 2308.15126](https://arxiv.org/abs/2308.15126)) and IIW-400 (Garg et 
 2405.02793](https://arxiv.org/abs/2405.02793)). The COCO ground truth is the same as CHAIR's: COCO's instances and the
 objects named in any of the five reference captions.
 
-After the `report` half of THumB had been inspected with earlier definitions, two definitions were changed. Both changes
-were chosen using only the `fit` halves:
+Two definitions were changed after results on the `report` half of THumB had been seen. Both changes were chosen using
+only the `fit` halves:
 
 - In the score without references, 1 is added to the numerator and the denominator of the cover term. This change was
   chosen on the `fit` halves of THumB and Composite. The result for this score is therefore a blind test on Composite,
@@ -78,11 +78,11 @@ that of CIDEr-D.
 
 PLACES = """## Ranking of systems
 
-The table shows the mean score and the rank of each of the five systems. Human captions (`Human`) have by far the
-best ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not
-contain. COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank
-of the human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
-the rank of the human captions by `cap_people` with references alone was not built into the metric.
+The table shows the mean score and the rank of each of the five systems. Human captions (`Human`) have by far the best
+ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not contain.
+COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank of the
+human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
+nothing in the definition of `cap_people` with references alone determines the rank of the human captions.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
