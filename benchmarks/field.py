@@ -199,8 +199,8 @@ ORDERS = """\
 
 **Reading.** The table orders the systems by each of three metrics, best first, for the readings `all` (the default of
 `--claims`) and `visual`. The sign `=` between two systems means that their difference is not significant (approximate
-randomization by image, p >= 0.05 after Holm's correction over adjacent systems). No system changes its rank between the
-two readings, although values change by up to five points ([closed
+randomization by image, p >= 0.05 after Holm's correction over adjacent systems). No system changes rank between the two
+readings, although the values differ by up to five points (see [closed
 vocabulary](closed_vocabulary.md#the-reading-of-claims)).
 """
 

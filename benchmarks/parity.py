@@ -715,8 +715,8 @@ from the same inputs. The original scripts were run unmodified on another machin
 SHARED` makes this comparison and writes this page, and a test checks that the page is up to date.
 
 **equal** means that the figures agree within the stated tolerance on the stated inputs. **different** means that the
-figures do not agree; the last column states the reason. **not checked** means that no output of the original is
-available, or that scapo does not offer the figure. The figures for synthetic inputs say nothing about the quality of
+figures do not agree; the last column states the reason. **not checked** means that no output of the original script is
+available, or that scapo does not compute the figure. The figures for synthetic inputs say nothing about the quality of
 a model.
 """.replace("\n\n", "\0").split("\n")
 ).replace("\0", "\n\n")

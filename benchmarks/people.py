@@ -72,8 +72,8 @@ THUMB = """## Rated COCO captions (THumB)
 
 Trained raters scored {n} machine captions of {images} images from four systems on scales from 1 to 5 for precision and
 recall. The total rating also includes fluency and brevity. The ground truth consists of COCO's objects, and the
-references are the four other captions of the image. The last column shows by how much r with the total rating exceeds
-that of CIDEr-D.
+references are the four other captions of the image. The last column shows the difference between r with the total
+rating and the corresponding r of CIDEr-D.
 """
 
 PLACES = """## Ranking of systems
@@ -103,10 +103,10 @@ LONG = """## Long descriptions (HaELM, IIW-400)
 HaELM contains {n} descriptions of 57 words on average, which people judged to be accurate or inaccurate; each has five
 references of 10 words on average. The table shows the area under the ROC curve (AUC). Short references do not mention
 most of the claims in a long description, so none of these metrics detects inaccurate descriptions. IIW-400 compares
-human-written descriptions of 100 images with descriptions from PaLI-5B. Among the pairs with different ratings, the longer
-description was rated as more comprehensive in {comprehensive} of the pairs, and as containing fewer hallucinations in
-{hallucination}. In almost all pairs, the ratings favor the description from the same source, so agreement with these
-ratings is uninformative.
+human-written descriptions of 100 images with descriptions from PaLI-5B. Among the pairs with different ratings, the
+longer description was rated as more comprehensive in {comprehensive} of the pairs, and as containing fewer
+hallucinations in {hallucination}. In almost all pairs, the ratings favor the description from one and the same source,
+so agreement with these ratings is uninformative.
 """
 
 CHOICES = """## Choices made on the `fit` half

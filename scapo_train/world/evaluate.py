@@ -344,9 +344,9 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         "## Registration",
         f"The hypotheses were registered on {registration.registered}, before the first trial. "
         f"{registration.rule.strip()}",
-        "The column `power` shows the probability that the test confirms a hypothesis before Holm's correction. It "
-        "assumes the true value in the column `if the truth is`, and the standard deviation between seeds in the "
-        "column `spread`.",
+        "The column `power` shows the probability that the test confirms a hypothesis before Holm's correction. This "
+        "probability is computed for the true value in the column `if the truth is`, and for the standard deviation "
+        "between seeds in the column `spread`.",
         registered_table(registration),
         "## Answers",
         state,
@@ -374,7 +374,9 @@ def _missing(cell: Cell, results: Mapping[Key, Result]) -> str:
     complete = [seed for seed in cell.numbers if is_complete(seed)]
     if len(complete) == len(cell.numbers):
         return "All seeds are complete."
-    return f"{len(complete)} of {len(cell.numbers)} seeds are complete."
+    if not complete:
+        return "So far, no seed is complete."
+    return f"So far, {len(complete)} of {len(cell.numbers)} seeds are complete."
 
 
 def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) -> None:
