@@ -203,7 +203,7 @@ def thumb(data: Path) -> Iterator[str]:
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
     lead = "; ".join(f"{system} {text}" for system, text in leads(data))
-    yield f"\nWith references alone, the `cap_people` of the human captions is higher than that of each system, by this number of points: {lead}.\n"
+    yield f"\nWith references alone, the human captions have a higher `cap_people` than each system. The differences in points are: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:
