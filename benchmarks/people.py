@@ -46,7 +46,7 @@ summarizes the results, and [closed vocabulary](closed_vocabulary.md) describes 
 METHOD = """## Method
 
 Before anything was fitted, the images of each set were split into two halves by a hash of the image id
-(`scapo_eval/validation/halves.py`). The half `fit` was used to choose definitions and to fit exponents. The figures on
+(`scapo_eval/validation/halves.py`). The `fit` half was used to choose definitions and to fit exponents. The figures on
 this page are those of the `report` half unless stated otherwise. The statistics are Pearson's r and, for sets for which
 other publications report it, Kendall's tau-c. Intervals are computed by resampling images (1,000 resamples).
 Differences between two metrics are paired, with the same captions and resamples for both. Greater values are always
