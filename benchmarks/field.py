@@ -208,11 +208,10 @@ PEOPLE = """\
 **Weighting.** In THumB, people rated captions of 500 images from four systems and from human writers
 (`benchmarks/people.py`). [Validity](validity.md) shows the agreement for single captions. The ground truth consists of
 COCO's objects, and the references are four other captions of each image. The table shows means over captions, with
-ranks in brackets. Raters rank people's captions first, followed by the four models from the newest to the oldest. No
-weighted or unweighted count of objects produces this order, but `cap_people` does. The length of the captions gives
-almost the same order, but places Up-Down narrowly above Unified-VLP. `cap_people` was fitted on half of these images,
-but ranks the systems in the same order on the other half. For single captions, length does not correlate with human
-ratings.
+ranks in brackets. Raters rank the human captions first, followed by the four models from newest to oldest. No weighted
+or unweighted count of objects produces this order, but `cap_people` does. The length of the captions gives almost the
+same order, but places Up-Down narrowly above Unified-VLP. `cap_people` was fitted on half of these images, but ranks
+the systems in the same order on the other half. For single captions, length does not correlate with human ratings.
 """
 
 
