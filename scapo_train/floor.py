@@ -70,10 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("--batches must be at least 1")
         config = load(given.config, given.set)
         required(config, given.config, REQUIRED)
+        if config.credit.per_response:
+            raise InputError(f'credit.reference_floor is of the rewards of pieces; "{config.credit.scheme}" has none')
         with tempfile.TemporaryDirectory(prefix="scapo-floor-") as folder, join_process_group() as process_group:
-            # the shares do not depend on the credit, and the reference is loaded only if the loss needs it
-            own = ["credit.reference_floor=0", "data.evaluation=", f"run.output={folder}/{process_group.rank}"]
-            own += [] if config.loss.kl else ["loss.kl=0.01"]
+            own = ["data.evaluation=", f"run.output={folder}/{process_group.rank}"]
+            own += [] if config.loss.kl else ["loss.kl=0.01"]  # without it, no reference is loaded
             found = lowest_probabilities(load(given.config, [*given.set, *own]), process_group, given.batches)
             if process_group.main:
                 print(tables(found, config.credit.reference_floor))
@@ -116,7 +117,7 @@ def _of_batch(trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.int64]]
     mini_batches = trainer.updater.mini_batches(trainer.indices(trainer.step), encoded, responses)
     trainer.updater.add_frozen_logprobs(mini_batches)
     logprobs = partial(trainer.updater.logprobs, mini_batches, [len(response.ids) for response in responses])
-    columns = trainer._credit(encoded, responses).columns
+    columns = trainer._credit(encoded, responses, logprobs).columns
     decoded = [decode_with_offsets(trainer.tokenizer, response.ids) for response in responses]
     texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
     group = trainer.config.rollout.group

@@ -73,6 +73,23 @@ def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
     return bool((row["difference"] > 0) == higher)
 
 
+def shared_images(row: ComparisonRow, sizes: Mapping[str, int]) -> str:
+    """Returns a text such as ``412 shared images``, or an empty text if two systems were scored on the same images."""
+    shared = row["n_images"]
+    if shared == sizes[row["system"]] == sizes[row["baseline"]]:
+        return ""
+    return f"{shared:,} shared image{'' if shared == 1 else 's'}"
+
+
+def values_of(row: ComparisonRow, show: Callable[[float | None], str]) -> str:
+    """Returns the values of two systems on their shared images, such as ``29.1 -> 26.0``, or an empty text if there are
+    too few shared images for a comparison.
+    """
+    if row["system_value"] is None and row["baseline_value"] is None:
+        return ""
+    return f"{show(row['baseline_value'])} -> {show(row['system_value'])}"
+
+
 def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
     """Describes the difference between two systems that were scored on different images. Returns an empty text if the
     systems were scored on the same images.
@@ -86,13 +103,8 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
         A text such as ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` if there are too few shared images
         for a comparison.
     """
-    shared = row["n_images"]
-    if shared == sizes[row["system"]] == sizes[row["baseline"]]:
-        return ""
-    images = f"{shared:,} shared image{'' if shared == 1 else 's'}"
-    if row["system_value"] is None and row["baseline_value"] is None:
-        return images
-    return f"{show(row['baseline_value'])} -> {show(row['system_value'])} on {images}"
+    images, values = shared_images(row, sizes), values_of(row, show)
+    return f"{values} on {images}" if images and values else images
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
@@ -397,9 +409,8 @@ def _system_notes(
     changes = defaultdict[str, list[str]](list)  # number of shared images -> values on these images
     for row in rows:
         column = columns[row["metric"]]
-        text = on_shared_images(row, sizes, lambda value, c=column: number(value, c.plain, c.digits))  # type: ignore[misc]
-        if text:
-            values, _, images = text.rpartition(" on ")
+        values = values_of(row, lambda value, c=column: number(value, c.plain, c.digits))  # type: ignore[misc]
+        if images := shared_images(row, sizes):
             changes[images] += [f"{column.heading} {values}"] if values else []
     for images, changed in changes.items():
         if changed:

@@ -119,7 +119,10 @@ def test_systems_on_different_images_show_both_values_or_only_how_many(run: Scap
     assert (rows["few"]["difference"], rows["few"]["p_value"], rows["few"]["n_images"]) == (None, None, 6)
     for form in ("latex", "markdown"):
         _, out, _ = run(*files, "--format", form)
-        assert re.search(r"On the 40 shared images, the metrics .* 50\.0 (→|\\\(\\to\\\)) 100\.0", out)
+        changes = (
+            r"On the 40 shared images, the metrics change from a to many as follows: CHAIR(\\_s|\\\(_s\\\)) \(native\) "
+        )
+        assert re.search(changes + r"50\.0 (→|\\\(\\to\\\)) 100\.0\.", out)
         assert "a and few were scored on different images and have only 6 shared images" in out
         assert "-50.0" not in out
 

@@ -84,8 +84,30 @@ def test_the_interval_is_that_of_prompts() -> None:
 
 
 @pytest.mark.parametrize(
+    "credit",
+    [
+        ("credit.reference_ratio=100", "credit.reference_floor=0.3"),
+        ("credit.stop=group",),
+    ],
+)
+def test_the_credit_of_the_run_does_not_matter(
+    lab: Any, credit: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    for settings in ((), credit):
+        changes = [part for setting in ("loss.kl=0.01", *settings) for part in ("--set", setting)]
+        assert floor.main([str(lab.config), *changes, "--batches", "1"]) == 0
+        printed.append([line for line in capsys.readouterr().out.splitlines() if not line.startswith("| 0.3 |")])
+    assert printed[0] == printed[1]
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason"),
-    [(("--batches", "0"), "--batches must be at least 1"), (("--set", "data.train=none.jsonl"), "none.jsonl")],
+    [
+        (("--batches", "0"), "--batches must be at least 1"),
+        (("--set", "data.train=none.jsonl"), "none.jsonl"),
+        (("--set", "credit.scheme=grpo", "--set", "credit.reward=hal"), 'is of the rewards of pieces; "grpo" has none'),
+    ],
 )
 def test_refused(lab: Any, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert floor.main([str(lab.config), *arguments]) == 2
