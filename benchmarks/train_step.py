@@ -168,8 +168,11 @@ class RandomTrainer(Trainer):
             policy = load_policy(config.model, 1.0, group, lora=config.lora)
             if not self.compares:
                 return Models(None, policy, None)
-            own = config.lora.rank > 0
-            return Models(None, policy, policy if own else load_policy(config.model, 1.0, group, reference=True))
+            if config.lora.rank > 0:
+                return Models(None, policy, policy)
+            reference = load_policy(config.model, 1.0, group, reference=True)
+            on_host = config.model.reference == "cpu" and group.size == 1
+            return Models(None, policy, reference.cpu() if on_host else reference)
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Any:
         """Returns the noise prompts."""

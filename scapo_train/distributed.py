@@ -96,6 +96,8 @@ def join_process_group() -> Iterator[ProcessGroup]:
     device = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
+        # by default, convolutions in float32 use TF32, and the patch embedding of every vision tower is a convolution
+        torch.backends.cudnn.allow_tf32 = False
     if size == 1:
         yield ProcessGroup(0, 1, device)
         return

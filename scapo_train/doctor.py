@@ -44,7 +44,10 @@ causes differences of 1e-6.
 """
 
 _MEMORY, _SECONDS = 0.1, 0.3
-"""Maximum relative deviation of peak memory and of seconds from the plan."""
+"""Maximum relative excess of peak memory and of seconds over the plan."""
+
+_SMALL = 0.5
+"""Excess in GiB that passes for any model. PyTorch's own buffers exceed a tenth of a very small model."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--on-ranks"]:
-        return _on_ranks(Path(given[1]))
+        try:
+            return _on_ranks(Path(given[1]))
+        except ScapoError as error:
+            print(f"scapo_train: {printable(str(error))}", file=sys.stderr)
+            return 2
     parser = argparse.ArgumentParser(prog="scapo_train.doctor", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
@@ -210,11 +217,11 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
     expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
     seconds = sum(value or 0 for column, value in row.items() if column.startswith("seconds_"))
     planned = sum(expected.seconds.values())
-    peak = row["peak_memory"] / GIB
+    peak, wanted = row["peak_memory"] / GIB, expected.peak / GIB
     return [
         Check(
-            "peak memory", abs(peak / (expected.peak / GIB) - 1) < _MEMORY,
-            f"{peak:.1f} GiB, planned {expected.peak / GIB:.1f}",
+            "peak memory", peak < wanted + max(_MEMORY * wanted, _SMALL),
+            f"{peak:.1f} GiB, planned {wanted:.1f}",
         ),
         Check(
             "seconds", None,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..data import Prompt
 from ..logprob import TokenStatistics
-from .packing import ATTENTION, PackedBatch, PackedRow, Vision, batch_of
+from .packing import ATTENTION, WINDOWS, PackedBatch, PackedRow, Vision, batch_of, fuse_norms
 from .policy import EncodedPrompt, Policy
 
 _BLOCK = 64
@@ -54,6 +54,8 @@ class SharedPolicy(Policy):
         super().__init__(vlm, ends, temperature, language)
         self.image_token = int(vlm.config.image_token_id)
         self.language_model.set_attn_implementation(ATTENTION)
+        vlm.model.visual.config._attn_implementation = WINDOWS
+        fuse_norms(vlm)
 
     def drop_tower(self) -> None:
         """Removes the vision tower, which is not needed because the rows of a batch contain the features of their

@@ -172,15 +172,20 @@ def with_gradients(module: nn.Module) -> list[Tensor]:
 
 
 def without_data(module: nn.Module) -> None:
-    """Replaces meta-device tensors by fake CPU tensors of the active mode, because autocast has no meta device."""
+    """Replaces meta-device tensors by fake CPU tensors of the active mode, because autocast has no meta device. Tied
+    parameters stay tied.
+    """
+    made: dict[Tensor, Tensor] = {}
     for submodule in module.modules():
         for tensors in (submodule._parameters, submodule._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None:
-                    fake: Tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
-                    if isinstance(tensor, nn.Parameter):
-                        fake = nn.Parameter(fake, requires_grad=tensor.requires_grad)
-                    tensors[name] = fake
+                    if tensor not in made:
+                        fake: Tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
+                        if isinstance(tensor, nn.Parameter):
+                            fake = nn.Parameter(fake, requires_grad=tensor.requires_grad)
+                        made[tensor] = fake
+                    tensors[name] = made[tensor]
 
 
 class Alive(TorchDispatchMode):

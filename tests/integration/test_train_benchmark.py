@@ -96,7 +96,7 @@ def test_the_branches_of_a_gpu_compute_the_same(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares the code paths of a GPU: its chunk sizes, no tensors kept for backward, keys and values repeated for its
-    kernel.
+    kernel, and fused norms.
     """
     made = job(bench, tmp_path)
     made = dataclasses.replace(
@@ -114,6 +114,7 @@ def test_the_branches_of_a_gpu_compute_the_same(
             monkeypatch.setattr(logprob, "CHUNK_TOKENS", {})
             monkeypatch.setattr(logprob, "KEPT_ELEMENTS", {})
             monkeypatch.setattr(packing, "takes_groups", lambda query: False)
+            monkeypatch.setattr(packing, "takes_fused_norms", lambda hidden: True)
         torch.manual_seed(0)
         runs.append(gradients(bench.RandomTrainer(made, GROUP, rollout=False)))
     (loss, own), (forced_loss, other) = runs

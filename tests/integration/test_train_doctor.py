@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,30 @@ def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: 
     assert "exit code 2: scapo_train: nowhere.json: file not found" in capsys.readouterr().out
     assert main(lab.run("run")) == 2
     assert "doctor.json: steps failed: mend it and run the doctor again" in capsys.readouterr().err
+
+
+def test_too_few_gpus_are_named(lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert doctor.main(["--on-ranks", "ranks.json"]) == 2
+    said = "scapo_train: 2 processes want a GPU each, but this machine has 1: --nproc-per-node 1"
+    assert capsys.readouterr().err.strip() == said
+
+
+@pytest.mark.parametrize(("peak", "ok"), [(0.1, True), (10.0, True), (12.0, False)])
+def test_memory_above_the_plan_is_a_fault_and_memory_below_is_not(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peak: float, ok: bool
+) -> None:
+    (tmp_path / "whole").mkdir()
+    row = {"step": 3, "peak_memory": peak * 2**30, "seconds_update": 1.0}
+    (tmp_path / "whole" / "metrics.jsonl").write_text(json.dumps(row))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H100 80GB HBM3")
+    planned = SimpleNamespace(peak=10 * 2**30, seconds={"update": 1.0})
+    monkeypatch.setattr("scapo_train.plan.planner.plan", lambda job: planned)
+    (memory, _) = doctor._planned(doctor.load(lab.config), 1, tmp_path)
+    assert memory.ok is ok
 
 
 def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(

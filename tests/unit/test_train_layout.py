@@ -7,7 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train.families.packing import PackedRow, batch_of, shared_prompt_attention  # noqa: E402
+from scapo_train.families import packing  # noqa: E402
+from scapo_train.families.packing import (  # noqa: E402
+    PackedRow,
+    batch_of,
+    fuse_norms,
+    shared_prompt_attention,
+    window_attention,
+)
 from scapo_train.families.shared import _Cache  # noqa: E402
 from scapo_train.rollout import _drawn  # noqa: E402
 
@@ -90,6 +97,40 @@ def test_a_batch_of_responses_of_one_token_has_prompts_only() -> None:
     found, _ = shared_prompt_attention(torch.nn.Module(), query, query, query, layout.mask, layout=layout, scaling=1.0)
     assert found.shape == (1, 6, 2, 4)
     torch.testing.assert_close(found[0, [0, 4]], query[0, :, [0, 4]].transpose(0, 1))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_attention_of_one_token_equals_that_of_repeated_keys(groups: int) -> None:
+    query, key, value = (torch.randn(4, heads, length, 8) for heads, length in ((2 * groups, 1), (2, 9), (2, 9)))
+    mask = torch.rand(4, 1, 1, 9) < 0.7
+    mask[..., 0] = True
+    found, _ = shared_prompt_attention(torch.nn.Module(), query, key, value, mask, scaling=0.3)
+    repeated = (each.repeat_interleave(groups, 1) for each in (key, value))
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, *repeated, attn_mask=mask, scale=0.3)
+    torch.testing.assert_close(found, wanted.transpose(1, 2))
+
+
+@pytest.mark.parametrize("lengths", [[12], [4, 4, 4], [4, 2, 4, 1, 2]])
+def test_windows_attend_to_themselves_only(lengths: list[int]) -> None:
+    query, key, value = torch.randn(3, 1, 2, sum(lengths), 8)
+    ends = torch.tensor([0, *lengths]).cumsum(0).int()
+    found, _ = window_attention(torch.nn.Module(), query, key, value, None, cu_seq_lens_q=ends, scaling=0.3)
+    windows = zip(*(tensor.split(lengths, 2) for tensor in (query, key, value)), strict=True)
+    wanted = [torch.nn.functional.scaled_dot_product_attention(*window, scale=0.3) for window in windows]
+    torch.testing.assert_close(found, torch.cat(wanted, 2).transpose(1, 2))
+
+
+def test_fused_norms_compute_the_model_s_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    qwen = pytest.importorskip("transformers.models.qwen3_vl.modeling_qwen3_vl")
+    norm = qwen.Qwen3VLTextRMSNorm(16)
+    torch.nn.init.normal_(norm.weight)
+    hidden = 5 * torch.randn(7, 16)
+    wanted = norm(hidden)
+    fuse_norms(norm)
+    torch.testing.assert_close(norm(hidden), wanted, rtol=0, atol=0)  # by the model's own code on a CPU
+    monkeypatch.setattr(packing, "takes_fused_norms", lambda _: True)
+    torch.testing.assert_close(norm(hidden), wanted)
+    assert norm(hidden.bfloat16()).dtype == torch.float32  # other dtypes: by the model's own code
 
 
 def test_a_token_is_drawn_where_the_summed_probabilities_pass_the_chance() -> None:

@@ -36,13 +36,14 @@ from scapo_train.families.packing import PackedBatch, PackedRow, batch_of  # noq
 from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.model import keep_inputs_only  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
+from scapo_train.plan.general import without_data  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
 from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds, decode_seconds  # noqa: E402
-from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.plan.shapes import build, model_config, shape_of  # noqa: E402
 from scapo_train.plan.verify import LiveBytes, measure  # noqa: E402
 from scapo_train.preference.loss import READ  # noqa: E402
 from scapo_train.preference.trainer import Example, PreferenceTrainer  # noqa: E402
@@ -815,6 +816,17 @@ def test_bytes_that_grow_and_shrink_are_counted() -> None:
         assert alive.peak == 4 * (1000 + 500 + 200 + 1)
         del third, fourth, second
         assert alive.now == 4 * 1000
+
+
+def test_tied_weights_are_counted_once(tmp_path: Path) -> None:
+    config = model_config(str(small(THREE, tmp_path / "model")))
+    for part in (config, config.text_config):
+        part.tie_word_embeddings = True
+    vlm = build(config, "tied")
+    assert vlm.lm_head.weight is vlm.get_input_embeddings().weight
+    with FakeTensorMode():
+        without_data(vlm)
+    assert vlm.lm_head.weight is vlm.get_input_embeddings().weight
 
 
 def test_verify_prints_planned_beside_measured(tmp_path: Path) -> None:
