@@ -66,6 +66,8 @@ STARTING = {
 _TO = ("to", "be")
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
+_KINDS_IN_ING = frozenset(("running", "walking", "diving", "dancing", "climbing", "parked", "raised"))
+"""Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -245,12 +247,24 @@ class Rules(Tape):
                 yield from self._count(j - 1, _COLLECTIONS[self.word(j - 1)], j)
                 return
             elif word in ("and", "or", ","):
-                if not self._is_attribute(j - 1) or (last_attribute != j + 1 and (word != "," or not skipped)):
+                j -= word != "," and self.word(j - 1) == "," and last_attribute == j + 1  # "red, white, and blue"
+                is_count = word == "," and skipped and self.word(j - 1) in _COUNTS  # "a single, solitary lamp"
+                if not is_count and (
+                    not self._is_attribute(j - 1)
+                    or (last_attribute not in (j + 1, j + 2) and (word != "," or not skipped))
+                ):
                     return
                 if word == "or":
                     use = "hedged"
             elif word in SETS["others"]:
                 pass
+            elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
+                cue, value = _DOING[word]  # "a sleeping cat"
+                if word.endswith(("ing", "ed")):
+                    yield self._row("attribute", value, j, j, cue, use, AGENT)
+                    last_attribute = j
+                else:
+                    return
             elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
                 return
             elif word not in _SHADES:
@@ -261,6 +275,11 @@ class Rules(Tape):
 
     def _is_attribute(self, j: int) -> bool:
         return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
+
+    def _is_led(self, j: int) -> bool:
+        """Returns True if a participle may follow a word in a noun phrase."""
+        word = self.word(j)
+        return word in SETS["articles"] or word in _COUNTS or word in ("of", "and", ",") or self._is_attribute(j)
 
     @staticmethod
     def _attribute(word: str) -> tuple[ClaimCue, str]:
@@ -709,7 +728,7 @@ def _listed(word: str) -> bool:
 
 
 def _is_verb(word: str) -> bool:
-    return len(word) > 4 and word.endswith("ing") and word not in SETS["nouns_in_ing"]
+    return len(word) > 4 and word.endswith("ing") and "-" not in word and word not in SETS["nouns_in_ing"]
 
 
 _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
@@ -745,7 +764,7 @@ def _alike(*rules: str) -> NDArray[np.int64]:
     for number, word in enumerate(_WORD):
         ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
         is_alpha = word.isalpha() and "isalpha" in names
-        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word))
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word)), "-" in word
         listed = tuple(word in words for words in lists)
         alike[number] = number if word in named else stands.setdefault((form, listed), number)
     return alike
