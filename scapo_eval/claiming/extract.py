@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ Ints = NDArray[Any]
 _PRESENCE, _COUNT, _ATTRIBUTE, _RELATION, _TEXT = range(len(KINDS))
 _CLAIM, _HEDGED, _MODIFIER, _QUOTED_USE = (USES.index(use) for use in ("claim", "hedged", "modifier", "quoted"))
 _WRITTEN = 120  # characters of what is quoted, at most
+_LINKS = 4  # relations that lead from who does something to what he wears, at most
 _ONE_SEES = 56  # words behind "one" among which "another" or "others" is looked for
 
 
@@ -222,7 +223,8 @@ class _Reading:
         self.use = uses[self.mention].astype(np.int64)
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
-        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:, self.label]
+        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
+        self.is_worn, self.is_limb = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
@@ -324,6 +326,7 @@ class _Reading:
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEFORE_RULE, self.first[things])
         k = things[owner]
         kept = (rows[:, 6] & rules.NO_PAIR == 0) | ~self.is_pair[k]
+        kept &= (rows[:, 6] & rules.AGENT == 0) | self.is_agent[k]
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
@@ -336,7 +339,8 @@ class _Reading:
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
         thing, conditions = things[owner], rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
-        kept = (conditions & rules.WITH == 0) | with_led[thing]
+        k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
+        kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
         kept &= (conditions & rules.NO_AGENT == 0) | ~self.is_agent[k]
         kept &= (conditions & rules.AGENT == 0) | self.is_agent[k]
         behind = self._claims(k[kept], self.behind[thing[kept]], rows[kept])
@@ -344,6 +348,13 @@ class _Reading:
         claims = np.concatenate([before, relations, behind, self._located(root)])
         claims = self._restricted(claims)
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
+
+    def _doers(self, root: Ints) -> Ints:
+        """Returns the (things,) person or animal from which relations lead to each thing, else the thing itself."""
+        doer = np.arange(len(root))
+        for _ in range(_LINKS):
+            doer = np.where(self.is_agent[doer], doer, root[doer])
+        return np.where(self.is_agent[doer], doer, np.arange(len(root)))
 
     def _claims(self, k: Ints, at: Ints, rows: Ints, other: Ints | None = None) -> Ints:
         """Returns claims about things ``k`` as rows, from the rows of rules that began at ``at``."""
@@ -723,8 +734,11 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people and texts, as rows."""
-    sets = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
+    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people, texts, things worn and limbs, as
+    rows.
+    """
+    sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
+    sets += (SETS["worn"], SETS["limbs"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 

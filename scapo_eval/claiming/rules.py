@@ -51,9 +51,9 @@ later verb may precede the next object; the sentence or clause of the object may
 
 ENDED = 9  # bits of the channel PHRASES before the length of a phrase that ends there
 
-BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR = 1, 2, 4, 8, 16
+BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
-agent, or only if it is one; only if a pair of the object is not one thing.
+agent, or only if it is one; only if a pair of the object is not one thing; an action, which clothes do not do.
 """
 
 _ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING = (WORDS[name] for name in ("attributes", "collections", "counts", "doing"))
@@ -66,8 +66,10 @@ STARTING = {
 _TO = ("to", "be")
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
-_KINDS_IN_ING = frozenset(("running", "walking", "diving", "dancing", "climbing", "parked", "raised"))
+_KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
 """Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
+_GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
+_OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -276,10 +278,13 @@ class Rules(Tape):
     def _is_attribute(self, j: int) -> bool:
         return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
 
+    def _is_color(self, j: int) -> bool:
+        return self._is_attribute(j) and self._attribute(self.word(j))[0].category == "color"
+
     def _is_led(self, j: int) -> bool:
         """Returns True if a participle may follow a word in a noun phrase."""
         word = self.word(j)
-        return word in SETS["articles"] or word in _COUNTS or word in ("of", "and", ",") or self._is_attribute(j)
+        return word in SETS["articles"] or word in _COUNTS or self._is_attribute(j)
 
     @staticmethod
     def _attribute(word: str) -> tuple[ClaimCue, str]:
@@ -314,11 +319,15 @@ class Rules(Tape):
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
-        comma = self.word(j) in (",", "and")
+        comma, apposed = self.word(j) in (",", "and"), False
         if comma:
             follows = self.word(j + 1)
-            if follows not in (("which", "who", "that") if self.word(j) == "," else FINITE_BE) and not (
-                follows in _DOING and follows.endswith(("ing", "ed"))
+            apposed = self.word(j) == "," and (follows.endswith("ly") or follows in SETS["skipped"])
+            apposed = apposed and self._is_color(self._past_shades(j + 2))  # "a dog, mostly white"
+            if (
+                not apposed
+                and follows not in (("which", "who", "that") if self.word(j) == "," else _GOING_ON)
+                and not (follows in _DOING and follows.endswith(("ing", "ed")))
             ):
                 return
             j += 1
@@ -346,7 +355,7 @@ class Rules(Tape):
             j += 1  # "a lamp is on the left, standing on a table"
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         by_root = BY_ROOT if (verb or comma) and not which else 0
-        if self.word(j) in _DOING and not self.is_thing(j) and self.word(j + 1) != "out":
+        if self.word(j) in _DOING and not self.is_thing(j) and not self._stands_out(j):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
             j += 2 + (self.word(j + 2) == "of")
@@ -355,6 +364,8 @@ class Rules(Tape):
                 yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
         elif verb or self.word(j - 1) in COLORED:
             yield from self._predicates(j, use, by_root)
+        elif apposed:
+            yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
 
@@ -363,11 +374,10 @@ class Rules(Tape):
         while self.word(j) in _DOING:
             cue, value = _DOING[self.word(j)]
             conditions = by_root
-            if value in ("running", "flying"):  # no motions of their own: "a road running along", "a man flying a kite"
-                conditions |= NO_AGENT if self.word(j + 1) in ("a", "an", "the") else 0
-                conditions |= AGENT if self.word(j)[:3] == "run" else 0
-            if not conditions & NO_AGENT or not conditions & AGENT:
-                yield self._row("attribute", value, j, j, cue, use, conditions)
+            if value == "running":  # no motion of its own: "a road running along"
+                conditions |= AGENT
+            if not self._has_object(j):
+                yield self._row("attribute", value, j, j, cue, use, conditions | DOER)
             j += 1
             if self.word(j) not in ("and", "or") and (self.word(j) != "," or not self.word(j + 1).endswith("ing")):
                 return
@@ -375,6 +385,19 @@ class Rules(Tape):
             while self.word(j) in _GUESSES or self.word(j).endswith("ly"):
                 use = "hedged"
                 j += 1
+
+    def _stands_out(self, j: int) -> bool:
+        return self.word(j + 1) == "out" and _DOING[self.word(j)][1] == "standing"
+
+    def _has_object(self, j: int) -> bool:
+        """Returns True if an action is done to something: "flying a kite", "playing soccer"."""
+        word, follows = self.word(j), self.word(j + 1)
+        if not word.endswith("ing"):
+            return False
+        if word not in SETS["done_to"]:
+            return follows in _OBJECTS and word not in ("standing", "sitting")
+        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING))
+        return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
         """Yields consecutive attributes: "is black and white", "is a light brown color"."""
@@ -582,11 +605,11 @@ class Rules(Tape):
                 return None
             elif word == "or" and j > first and (self.word(j + 1) in _DOING or self.word(j + 1) in _GUESSES):
                 use = "hedged" if use == "claim" else use
+            elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
+                j += 1  # "playing tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed = comma and not verb, True
-            elif word == "playing" and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
-                j += 1  # "playing tennis on a court"
             elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
