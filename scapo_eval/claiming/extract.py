@@ -30,7 +30,21 @@ from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from . import rules
 from .claim import KINDS, Claim, ClaimKind
-from .rules import BEING, FINITE_BE, LISTED, OWNING, REACH, SENTENCE_END, SETS, VALUES, WORDS, Between, Led, Rules
+from .rules import (
+    BEING,
+    FINITE_BE,
+    LISTED,
+    OWNING,
+    REACH,
+    SENTENCE_END,
+    SETS,
+    VALUES,
+    VERBS,
+    WORDS,
+    Between,
+    Led,
+    Rules,
+)
 from .tokens import Tokens, codes, tokens_of
 
 Ints = NDArray[Any]
@@ -237,6 +251,7 @@ class _Reading:
         self.places = self._places(flags, channel)
         channel[self._ones_among_others()] |= rules.OTHERS
         channel[self.gap[self._may_go_on()]] |= rules.AGAIN
+        channel[self.gap[self._may_lead_later()]] |= rules.LATER
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
         channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
@@ -258,6 +273,14 @@ class _Reading:
         joined = finite[_is_of("and")[code[finite - 1]]]
         following = np.append(joined, len(code))[np.searchsorted(joined, self.gap + 1)]
         may: NDArray[np.bool_] = (following < self.first) | _is_of("with")[code[self.gap]]
+        return may
+
+    def _may_lead_later(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things before which a comma and a verb or "with" stand."""
+        code = self.tokens.code
+        leads = np.flatnonzero(_is_of("verb_or_with")[code])
+        leads = leads[_is_of("comma")[code[leads - 1]]]
+        may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
@@ -551,6 +574,8 @@ class _Chain:
             reading.is_clothes.data,
             reading.is_person.data,
         )
+        self._is_worn, self._limb = reading.is_worn.data, reading.is_limb.data
+        self._open = set[int]()
         self._apart = reading._has("apart_or_being", reading.gap).data
         self._sentence = (~reading._has("ends", reading.gap)).data
 
@@ -572,19 +597,25 @@ class _Chain:
                 return
         subject = self._subject(before, led, at)
         if subject is None:
+            if self._word(at + led.first) == "with":  # ", with the door open"
+                self._open.add(k)
             return
+        if led.value == "with" and self._limb[k] and self._word(at + led.last + 1) in _POSSESSIVE:
+            subject = self._doer(subject)
         owned = self._owned_by(k)
         if owned is not None:  # "left of the player's body": of the body
             if owned:
                 self._find(subject, owned, at, led)
             return
-        self.root[k] = k if self._word(at + led.first) in OWNING else subject  # "the dog's fur is dark": the fur is
+        self.root[k] = k if self._word(at + led.first) in OWNING else self.root[subject]  # "the dog's fur is dark": the fur is
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
 
     def stands_with(self, k: int) -> bool:
         """Returns True if "with" leads to a thing, or to one before it in a list, so that its state may follow it."""
         led = self.leds.get(k)
+        if k in self._open:
+            return True
         return led is not None and led[0].value == "with" and self._word(led[1] + led[0].first) == "with"
 
     def _find(self, subject: int, other: int, at: int, led: Led, use: int | None = None) -> None:
@@ -602,6 +633,9 @@ class _Chain:
         item = said.after_and if self.stands_with(k - 1) else said.item
         if item is None:
             return False
+        if k - 1 in self._open:
+            self._open.add(k)
+            return True
         found = self.leds.get(k - 1)
         if self._clothes[k] and (found is None or found[0].cue.category != "wearing"):
             found = self._worn(k) or found
@@ -646,6 +680,8 @@ class _Chain:
         root, how = self.root[k], led.how
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
             return self._agent_before(k)
+        if how == "doing":  # "a man in a hat sitting on a bench"
+            k, how = self._doer(k) if self._is_worn[k] else k, "behind"
         if led.cue.agent:
             if how == "behind" and self._agent[k]:
                 return k
@@ -662,6 +698,15 @@ class _Chain:
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         return root if how == "verb" else k
+
+    def _doer(self, k: int) -> int:
+        """Returns the index of the person or animal from which relations lead to an object, else of the object."""
+        doer = k
+        for _ in range(_LINKS):
+            if self._agent[doer]:
+                return doer
+            doer = self.root[doer]
+        return k
 
     def _begins_clause(self, k: int) -> bool:
         """Returns True if "that", "as" or a comma and "and" lead to an object's noun phrase."""
@@ -702,12 +747,14 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "and": lambda word: word == "and",
         "apart": lambda word: word in SENTENCE_END or word in ("\n", ""),
         "apart_or_being": lambda word: word in SENTENCE_END or word in ("\n", "") or word in BEING,
-        "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "near")).__contains__,
+        "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "into", "near")).__contains__,
         "begins": lambda word: word in rules.BEFORE_A_SENTENCE or word[:1] == "\n",
         "bare": lambda word: word in rules.BARE or not word,
         "colored": rules.COLORED.__contains__,
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
-        "finite": FINITE_BE.__contains__,
+        "finite": VERBS.__contains__,
+        "comma": lambda word: word == ",",
+        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with",
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
@@ -763,7 +810,7 @@ _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(
-    r"\b(?P<lead>(?:on|towards?|to|at|in|near) the) "
+    r"\b(?P<lead>(?:on|towards?|to|at|in|into|near) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"

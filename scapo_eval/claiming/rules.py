@@ -44,21 +44,24 @@ FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 63
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS = 64, 128, 256
+OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
-later verb may precede the next object; the sentence or clause of the object may begin with a relation.
+later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
+verb or "with" precede the next object.
 """
 
-ENDED = 9  # bits of the channel PHRASES before the length of a phrase that ends there
+ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
 
 BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
 agent, or only if it is one; only if a pair of the object is not one thing; an action, which clothes do not do.
 """
 
-_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING = (WORDS[name] for name in ("attributes", "collections", "counts", "doing"))
+_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING, _POSED = (
+    WORDS[name] for name in ("attributes", "collections", "counts", "doing", "posed")
+)
 _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
-_PASSED = _ON_THE_WAY - _DOING.keys()
+_PASSED = _ON_THE_WAY - _DOING.keys() - _POSED.keys()
 STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in CUES.phrases
@@ -68,6 +71,10 @@ _SKIPPED = 2  # words of no list between an attribute and its thing: "a red doub
 LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
 """Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
+VERBS = FINITE_BE | SETS["finite"]
+_POSSESSIVES = frozenset(("its", "his", "her", "their"))
+_OWN = _POSSESSIVES | {"both", "one"}
+_PLAIN = _ENDS - BEING - {"and", "or", "not", "to"}
 _GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _HUES = frozenset(("color", "colour", "hue", "shade"))
@@ -89,10 +96,12 @@ COLORED = frozenset(("painted", "colored"))
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
-    BEING, _GUESSES, SETS["skipped"], _DOING, _STATES
+    BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
 )
 """Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
-_MAY_SKIP = SETS["looking"] | {"in", "at", "toward", "towards"}
+_THERE = (",", "there")
+_NOUNS = 5  # words of a noun phrase and of the preposition behind it, at most
+_MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | {"and", ",", "of"}
@@ -323,7 +332,8 @@ class Rules(Tape):
         if comma:
             follows = self.word(j + 1)
             apposed = self.word(j) == "," and (follows.endswith("ly") or follows in SETS["skipped"])
-            apposed = apposed and self._is_color(self._past_shades(j + 2))  # "a dog, mostly white"
+            # "a dog, mostly white", "a car, likely parked"
+            apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
             if (
                 not apposed
                 and follows not in (("which", "who", "that") if self.word(j) == "," else _GOING_ON)
@@ -358,16 +368,22 @@ class Rules(Tape):
         if self.word(j) in _DOING and not self.is_thing(j) and not self._stands_out(j):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
-            j += 2 + (self.word(j + 2) == "of")
-            entry = _ATTRIBUTES.get(self.word(j))
-            if entry and entry[0].category == "material" and not self.is_thing(j + 1):
-                yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
+            yield from self._made(j, use, by_root)
         elif verb or self.word(j - 1) in COLORED:
             yield from self._predicates(j, use, by_root)
         elif apposed:
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
+        """Yields the material of an object: "made of wood"."""
+        if self.word(j + 1) not in ("of", "from", "out"):
+            return
+        j += 2 + (self.word(j + 2) == "of")
+        entry = _ATTRIBUTES.get(self.word(j))
+        if entry and entry[0].category == "material" and not self.is_thing(j + 1):
+            yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
@@ -385,6 +401,9 @@ class Rules(Tape):
             while self.word(j) in _GUESSES or self.word(j).endswith("ly"):
                 use = "hedged"
                 j += 1
+            if self._is_attribute(j) and not self.is_thing(j):  # "parked or stationary"
+                yield from self._predicates(j, use, by_root)
+                return
 
     def _stands_out(self, j: int) -> bool:
         return self.word(j + 1) == "out" and _DOING[self.word(j)][1] == "standing"
@@ -403,8 +422,14 @@ class Rules(Tape):
         """Yields consecutive attributes: "is black and white", "is a light brown color"."""
         article = self.word(j) in ("a", "an")
         rows, colored = list[Row](), False
+        if self.word(j) in _POSED and not article:
+            yield from self._pose(j, use, conditions)
+            return
         j += article
+        if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
+            j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
         while True:
+            j += self.word(j) == "wide" and self.word(j + 1) == "open"
             begin = j
             j = self._past_shades(j)
             if j > begin and not self._is_attribute(j) and self.word(j - 1) in _ATTRIBUTES:
@@ -428,6 +453,19 @@ class Rules(Tape):
         ends |= follows in _DIRECTIONS
         if follows in _HUES or (colored and ends) if article else ends and follows != "of":  # "is a deep blue,"
             yield from rows
+            if follows == "and" and self.word(j + 1) in ("made", "constructed"):
+                yield from self._made(j + 1, use, conditions)
+
+    def _pose(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
+        """Yields a state that only words behind an object name: "with its head down"."""
+        cue, value = _POSED[self.word(j)]
+        follows = self.word(j + 1)
+        ends = not follows[:1].isalnum() or follows in ("and", "as", "while")
+        ends |= value == "tied" and follows in ("up", "back")
+        ends |= value == "turned" and (follows in ("to", "away", "back") or follows.endswith("ly"))
+        ends &= value != "turned" or self.word(j + 2) not in ("toward", "towards")  # to look there is no state
+        if ends and value != "tied" or (value == "tied" and ends and follows[:1].isalnum()):
+            yield self._row("attribute", value, j, j, cue, use, conditions)
 
     def _past_shades(self, j: int) -> int:
         while self.word(j) in _SHADES:
@@ -456,7 +494,7 @@ class Rules(Tape):
                 behind += 1
             if self.word(behind) == ",":
                 return Between(apposed=True)
-        led = self._relation(at)
+        led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
         item = after_and = self._item(at)
@@ -475,6 +513,9 @@ class Rules(Tape):
             return None
         comma = self.word(j) == ","
         j += comma
+        if comma and (passed := self.passed(j)):  # "Next to the dog, on the left, there is"
+            j += passed
+            j += self.word(j) == ","
         there = self.word(j) == "there"
         j += there
         be = self.word(j) in _STANDING_THERE
@@ -530,13 +571,31 @@ class Rules(Tape):
             j += 1
         return 0
 
+    def _later(self) -> Led | None:
+        """Returns the relation behind a later comma: "is looking to the left, with its mouth open"."""
+        if not self.cell(self.at, PHRASES) & LATER:
+            return None
+        words = self._words(self.at)
+        for j in range(len(words) - 1, 1, -1):
+            if words[j - 1] != ",":
+                continue
+            if words[0] == "," and words[j] in VERBS:  # "a player, who seems to be a male, is wearing"
+                led = self._relation(self.at + j)
+                return None if led is None else led._replace(how="verb")
+            if words[j] == "with":
+                led = self._relation(self.at + j)
+                plain = words[0] in BEING and _PLAIN.isdisjoint(words[1:j])
+                is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
+                return led._replace(how="comma") if led is not None and (is_own or plain) else None
+        return None
+
     def _again(self) -> Led | None:
         """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
         if not self.cell(self.at, PHRASES) & AGAIN:
             return None
         words = self._words(self.at)
         for j in range(len(words) - 1, 0, -1):
-            if words[j] in FINITE_BE and (
+            if words[j] in VERBS and (
                 words[j - 1] == "and" or (words[0] == "with" and "and" not in words and "," not in words)
             ):
                 led = self._relation(self.at + j)
@@ -553,7 +612,7 @@ class Rules(Tape):
 
     def _relation(self, first: int) -> Led | None:
         """Returns the relation in the words from a place to the next object, if they express one."""
-        comma, verb, which, placed, use, j = False, False, False, False, "claim", first
+        comma, verb, which, placed, does, use, j = False, False, False, False, False, "claim", first
         while not self.begins(j):
             word = self.word(j)
             if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
@@ -579,6 +638,8 @@ class Rules(Tape):
                     if comma
                     else "verb"
                     if verb
+                    else "doing"
+                    if does
                     else "behind"
                 )
                 if comma and not which and word in SETS["finite"] and self.word(j - 1) == "and":
@@ -602,32 +663,62 @@ class Rules(Tape):
             elif word == "not":
                 use = "negated"
             elif word in SETS["not_leading"]:
+                behind = self._past_nouns(j + 2) if self.word(j + 1) == "in" else 0
+                if not behind:
+                    return None
+                j = behind - 1  # "engaged in a game on"
+            elif word in SETS["looking"] and self.word(j + 1) in SETS["directions"]:
                 return None
-            elif word == "or" and j > first and (self.word(j + 1) in _DOING or self.word(j + 1) in _GUESSES):
+            elif word == "or" and j > first and self._is_alternative(j + 1):
                 use = "hedged" if use == "claim" else use
             elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
                 j += 1  # "playing tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
-                comma, placed = comma and not verb, True
-            elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                comma, placed, does = comma and not verb, True, True
+            elif word in _ON_THE_WAY or word == "mid-air" or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
                 placed = False  # "is breaking, with": what is said is of no list
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
             elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
-                if self.word(j + 1) in _ENDS or not self.word(j + 1).isalpha() or not self._phrase_behind(j + 1):
+                behind = self._past_nouns(j + 1)
+                if not behind:
                     return None
-                j += 1  # "playing tennis on", "enjoying themselves in"
+                j = behind - 1  # "playing tennis on", "performing a trick on"
+            if word.endswith("ing") and comma and word not in _ON_THE_WAY and word not in _DOING:
+                verb, comma = True, False  # "in a suit, talking on his phone"
             j += 1
         return None
+
+    def _is_alternative(self, j: int) -> bool:
+        word = self.word(j)
+        return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
+
+    def _past_nouns(self, j: int) -> int:
+        """Returns the place of the relation behind a noun phrase of which the vocabulary has nothing, else 0."""
+        j += not self.begins(j) and self.word(j) in SETS["articles"]
+        for k in range(j, j + _NOUNS):
+            word = self.word(k)
+            if self.begins(k) or not word.isalpha() or word in VERBS or word in BEING:
+                return 0
+            if k > j and word in STARTING and (phrase := self._phrase_at(k)):
+                return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
+            if word in _ENDS and (word != "of" or k == j):
+                return 0
+        return 0
 
     def _skipped_phrase(self, j: int) -> int:
         """Returns the number of words of "in mid-air" or "facing the camera", which may precede a relation."""
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
+        if word == "on" and self.word(j + 1) in _POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
+            return 0 if self.word(j + 3) == "of" else 3  # "lying on its side"
+        if word == "in" and self.word(j + 1) == "the" and self.word(j + 2) in SETS["courses"] and self.word(j + 3) == "of":
+            behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing"))
+            return behind - j if behind else 0  # "in the midst of a trick on"
         toward = word in SETS["looking"] or word in ("at", "toward", "towards")
         return 3 if toward and (self.word(j + 1), self.word(j + 2)) in _VIEWERS else 0
 
@@ -694,9 +785,14 @@ class Rules(Tape):
         """
         self.reads = BETWEEN_WORDS
         first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
-        before = self.word(first - 1)
-        if before in SENTENCE_END or before[:1] in ("\n", ""):
+        j = first - 1
+        while ended := self.cell(j, PHRASES) >> ENDED:
+            j -= ended
+        before = self.word(j)
+        if before in SENTENCE_END or before[:1] in ("\n", "") or (self.word(last + 1), self.word(last + 2)) == _THERE:
             j = last + 1
+            while passed := self.passed(j):  # "In the foreground on the left"
+                j += passed
             if self.word(j) not in _AFTER_A_PLACE:
                 return
             while self.word(j) and j - last < REACH and self.word(j) not in SENTENCE_END:

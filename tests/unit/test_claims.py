@@ -25,6 +25,7 @@ GROUP_KIND = {
     "collections": "count",
     "attributes": "attribute",
     "doing": "attribute",
+    "posed": "attribute",
     "written": "text",
 }
 MARKS = re.compile(r"[\[\]{}]")
@@ -91,6 +92,7 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         (
             "A cat lies on a couch, with its head up.",
             [
+                ("attribute", "head", "up", ""),
                 ("attribute", "cat", "lying", ""),
                 ("relation", "cat", "on", "couch"),
                 ("relation", "cat", "with", "head"),
