@@ -75,6 +75,8 @@ VERBS = FINITE_BE | SETS["finite"]
 _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
 _PLAIN = _ENDS - BEING - {"and", "or", "not", "to"}
+_OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
+_AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 _GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _HUES = frozenset(("color", "colour", "hue", "shade"))
@@ -279,7 +281,7 @@ class Rules(Tape):
             elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
                 return
             elif word not in _SHADES:
-                skipped += 1
+                skipped += "-" not in word
                 if skipped > _SKIPPED:
                     return
             j -= 1
@@ -336,7 +338,7 @@ class Rules(Tape):
             apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
             if (
                 not apposed
-                and follows not in (("which", "who", "that") if self.word(j) == "," else _GOING_ON)
+                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else _GOING_ON)
                 and not (follows in _DOING and follows.endswith(("ing", "ed")))
             ):
                 return
@@ -356,7 +358,8 @@ class Rules(Tape):
                 j += max(self.passed(j) - 1, 0)
             elif word in _PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
                 # "the sky above them is clear", "the board he is riding is white"
-                j += 2 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing") else 0
+                if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+                    j += 2 + (self.word(j + 3) in SETS["prepositions"])
             elif not (word in SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
                 break
             hedged |= word in _GUESSES
@@ -455,6 +458,8 @@ class Rules(Tape):
             yield from rows
             if follows == "and" and self.word(j + 1) in ("made", "constructed"):
                 yield from self._made(j + 1, use, conditions)
+            elif follows == "," and self.word(j + 1) in _DOING and self.word(j + 1).endswith("ing"):
+                yield from self._doings(j + 1, use, conditions)  # "is small, standing on"
 
     def _pose(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
         """Yields a state that only words behind an object name: "with its head down"."""
@@ -494,6 +499,8 @@ class Rules(Tape):
                 behind += 1
             if self.word(behind) == ",":
                 return Between(apposed=True)
+        if self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1) and self.is_phrase(at + 1):
+            return Between(apposed=True)  # "the floor of the bathroom is tiled": the floor is
         led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
@@ -532,6 +539,8 @@ class Rules(Tape):
             begin -= 1
             if self.is_thing(begin) or first - begin > LONGEST:
                 return None
+        if self.word(begin) in STARTING:
+            begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
         for phrase, cue, value in STARTING.get(self.word(begin), ()):
             stop = begin + len(phrase)
             if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
@@ -645,8 +654,13 @@ class Rules(Tape):
                 if comma and not which and word in SETS["finite"] and self.word(j - 1) == "and":
                     how = "and"
                 return Led(value, j, behind - 1, cue, use, how)  # type: ignore[arg-type]
+            if phrase is None and word in STARTING and (behind := self._past_pronoun(j)):
+                j, placed = behind, True  # "a bag next to her on the bench"
+                continue
             if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
                 j += passed - 1
+            elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
+                placed = False  # "is larger and closer to"
             elif word in (",", "and"):
                 comma, placed = True, False
             elif word in ("which", "who", "that") and j <= first + 1:
@@ -672,7 +686,7 @@ class Rules(Tape):
             elif word == "or" and j > first and self._is_alternative(j + 1):
                 use = "hedged" if use == "claim" else use
             elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
-                j += 1  # "playing tennis on a court"
+                verb, comma, j = verb or comma, False, j + 1  # "playing tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
@@ -691,6 +705,15 @@ class Rules(Tape):
                 verb, comma = True, False  # "in a suit, talking on his phone"
             j += 1
         return None
+
+    def _past_pronoun(self, j: int) -> int:
+        """Returns the place behind a relation to a pronoun if another relation follows, else 0."""
+        for phrase, cue, _ in STARTING[self.word(j)]:
+            behind = j + len(phrase)
+            if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
+                follows = not self.begins(behind) and self.word(behind) in _PRONOUNS
+                return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
+        return 0
 
     def _is_alternative(self, j: int) -> bool:
         word = self.word(j)
@@ -757,6 +780,7 @@ class Rules(Tape):
         if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
             words = self._words(first)
             j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
+            first = j
         while not self.begins(j):
             word = self.word(j)
             before = self.word(j - 1) if j > first else ""
