@@ -308,6 +308,8 @@ class Rules(Tape):
             return
         if word == "few" and before not in ("a", "the"):
             return
+        if word == "various" and self._is_vague():
+            return
         if word == "one" and self.cell(last, PHRASES) & OTHERS:
             return
         if word.isdecimal() and before in ("#", "number", "no", "$", "."):
@@ -321,6 +323,13 @@ class Rules(Tape):
             elif before in SETS["about"]:
                 value = f"{max(1, int(value) - 1)}-{int(value) + 1}"
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
+
+    def _is_vague(self) -> bool:
+        """Returns True if the noun cannot be counted in the image: "various stages", "various table settings"."""
+        behind = self.at + 1
+        while self.goes_on(behind):
+            behind += 1
+        return self.word(behind - 1) in SETS["vague"] or self.word(behind) in SETS["vague"]
 
     # ---- right of an object: what it is and does
 
