@@ -244,7 +244,7 @@ class Rules(Tape):
     def before(self) -> Iterator[Row]:
         """Yields the claims that precede the noun in the noun phrase of the object that begins here."""
         self.reads = EXACT
-        j, skipped, use, last_attribute = self.at - 1, 0, "claim", -1
+        j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
                 cue, value = self._attribute(word)
@@ -281,8 +281,9 @@ class Rules(Tape):
             elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
                 return
             elif word not in _SHADES:
-                skipped += "-" not in word
-                if skipped > _SKIPPED:
+                skipped += 1
+                passed += "-" not in word
+                if passed > _SKIPPED:
                     return
             j -= 1
 
@@ -427,7 +428,7 @@ class Rules(Tape):
             return False
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
-        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING))
+        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
         return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
