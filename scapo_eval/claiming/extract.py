@@ -810,7 +810,7 @@ _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(
-    r"\b(?P<lead>(?:on|towards?|to|at|in|into|near) the) "
+    r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"

@@ -283,7 +283,7 @@ class Rules(Tape):
             elif word not in _SHADES:
                 skipped += 1
                 passed += "-" not in word
-                if passed > _SKIPPED:
+                if passed > _SKIPPED or skipped > _SKIPPED + 1:
                     return
             j -= 1
 
@@ -700,12 +700,16 @@ class Rules(Tape):
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
+            elif word == "held" and self.word(j + 1) == "by":
+                return None
             elif word in _ON_THE_WAY or word == "mid-air" or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
                 placed = False  # "is breaking, with": what is said is of no list
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
+            elif word.endswith("ed") and self.word(j + 1) == "by":
+                return None  # "obscured by fog": not near it
             elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
                 behind = self._past_nouns(j + 1)
                 if not behind:
