@@ -607,7 +607,8 @@ class _Chain:
             if owned:
                 self._find(subject, owned, at, led)
             return
-        self.root[k] = k if self._word(at + led.first) in OWNING else self.root[subject]  # "the dog's fur is dark": the fur is
+        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the fur is
+        self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
 
@@ -781,9 +782,7 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people, texts, things worn and limbs, as
-    rows.
-    """
+    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people, texts, things worn, limbs."""
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
     sets += (SETS["worn"], SETS["limbs"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)

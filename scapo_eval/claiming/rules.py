@@ -61,6 +61,7 @@ _ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING, _POSED = (
     WORDS[name] for name in ("attributes", "collections", "counts", "doing", "posed")
 )
 _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
+_WAY = _ON_THE_WAY | {"mid-air"}
 _PASSED = _ON_THE_WAY - _DOING.keys() - _POSED.keys()
 STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
@@ -160,7 +161,8 @@ class Between(NamedTuple):
 
     Attributes:
         inverted: Relation from the second object to the first one: "On the hood of a car, there are cats".
-        apposed: True if the second object is a guess about the first: "a group of people, possibly children, sitting".
+        apposed: True if what follows is about the first object: "a group of people, possibly children, sitting", "the
+            floor of the bathroom is".
         led: Relation from the first object to the second.
         item: The second object as the next of a list.
         after_and: The same if the list begins behind "with": "with its nose raised and its tail down".
@@ -274,7 +276,7 @@ class Rules(Tape):
             elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
                 cue, value = _DOING[word]  # "a sleeping cat"
                 if word.endswith(("ing", "ed")):
-                    yield self._row("attribute", value, j, j, cue, use, AGENT)
+                    yield self._row("attribute", value, j, j, cue, use, AGENT)  # type: ignore[arg-type]
                     last_attribute = j
                 else:
                     return
@@ -475,11 +477,13 @@ class Rules(Tape):
         """Yields a state that only words behind an object name: "with its head down"."""
         cue, value = _POSED[self.word(j)]
         follows = self.word(j + 1)
-        ends = not follows[:1].isalnum() or follows in ("and", "as", "while")
-        ends |= value == "tied" and follows in ("up", "back")
-        ends |= value == "turned" and (follows in ("to", "away", "back") or follows.endswith("ly"))
-        ends &= value != "turned" or self.word(j + 2) not in ("toward", "towards")  # to look there is no state
-        if ends and value != "tied" or (value == "tied" and ends and follows[:1].isalnum()):
+        holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
+        if value == "tied":
+            holds = follows in ("up", "back")  # hair is; a horse is tied to something
+        elif value == "turned":
+            holds |= follows in ("to", "away", "back") or follows.endswith("ly")
+            holds &= self.word(j + 2) not in ("toward", "towards")  # to look there is no state
+        if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
 
     def _past_shades(self, j: int) -> int:
@@ -509,7 +513,8 @@ class Rules(Tape):
                 behind += 1
             if self.word(behind) == ",":
                 return Between(apposed=True)
-        if self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1) and self.is_phrase(at + 1):
+        is_of = self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1)
+        if is_of and self.is_phrase(at + 1):
             return Between(apposed=True)  # "the floor of the bathroom is tiled": the floor is
         led = self._relation(at) or self._later()
         if led is not None:
@@ -702,7 +707,7 @@ class Rules(Tape):
                 comma, placed, does = comma and not verb, True, True
             elif word == "held" and self.word(j + 1) == "by":
                 return None
-            elif word in _ON_THE_WAY or word == "mid-air" or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+            elif word in _WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
                 placed = False  # "is breaking, with": what is said is of no list
@@ -753,8 +758,8 @@ class Rules(Tape):
             return 2
         if word == "on" and self.word(j + 1) in _POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
             return 0 if self.word(j + 3) == "of" else 3  # "lying on its side"
-        if word == "in" and self.word(j + 1) == "the" and self.word(j + 2) in SETS["courses"] and self.word(j + 3) == "of":
-            behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing"))
+        if (word, self.word(j + 1)) == ("in", "the") and self.word(j + 2) in SETS["courses"]:
+            behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing")) if self.word(j + 3) == "of" else 0
             return behind - j if behind else 0  # "in the midst of a trick on"
         toward = word in SETS["looking"] or word in ("at", "toward", "towards")
         return 3 if toward and (self.word(j + 1), self.word(j + 2)) in _VIEWERS else 0
