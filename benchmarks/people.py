@@ -46,11 +46,11 @@ summarizes the results, and [closed vocabulary](closed_vocabulary.md) describes 
 METHOD = """## Method
 
 Before anything was fitted, the images of each set were split into two halves by a hash of the image id
-(`scapo_eval/validation/halves.py`). The half `fit` was used to choose definitions and to fit exponents. The figures on
+(`scapo_eval/validation/halves.py`). The `fit` half was used to choose definitions and to fit exponents. The figures on
 this page are those of the `report` half unless stated otherwise. The statistics are Pearson's r and, for sets for which
 other publications report it, Kendall's tau-c. Intervals are computed by resampling images (1,000 resamples).
-Differences between two metrics are paired, with the same captions and resamples for both. Greater values are always
-better: on this page, `hal_rate` stands for one minus the rate, and a caption without claims counts as free of errors.
+Differences between two metrics are paired, with the same captions and resamples for both. On this page, greater values
+are always better: `hal_rate` stands for one minus the rate, and a caption without claims is treated as free of errors.
 
 The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite
 (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et
@@ -64,7 +64,7 @@ only the `fit` halves:
 - In the score without references, 1 is added to the numerator and the denominator of the cover term. This change was
   chosen on the `fit` halves of THumB and Composite. The result for this score is therefore a blind test on Composite,
   but not on THumB.
-- `cover_words` and the term *overlap* were redefined (version 2 of the scores with references). The new definitions
+- `cover_words` and the term *overlap* were redefined (version 2 of the reference-based scores). The new definitions
   were computed once on the `report` half, and no definition was changed afterwards.
 """
 
@@ -81,8 +81,8 @@ PLACES = """## Ranking of systems
 The table shows the mean score and the rank of each of the five systems. Human captions (`Human`) have by far the best
 ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not contain.
 COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank of the
-human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast,
-nothing in the definition of `cap_people` with references alone determines the rank of the human captions.
+human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast, if
+`cap_people` is computed from references alone, nothing in its definition determines the rank of the human captions.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
@@ -203,7 +203,7 @@ def thumb(data: Path) -> Iterator[str]:
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
     lead = "; ".join(f"{system} {text}" for system, text in leads(data))
-    yield f"\nWith references alone, the `cap_people` of the human captions is higher than that of each system, by this number of points: {lead}.\n"
+    yield f"\nWith references alone, the human captions have a higher `cap_people` than each system. The differences in points are: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:

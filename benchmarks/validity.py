@@ -394,8 +394,8 @@ CONCLUSION = """\
   does not measure, use claims verified by a judge (`facts`), or use questions.
 - **Do not use a vocabulary before you have checked its coverage of your captions** with `scapo-eval vocab mine` and
   `scapo-eval labels`.
-- **Do not interpret differences that are smaller than the intervals.** The same applies to differences that another
-  profile, or a few objects that the ground truth lacks, could cause.
+- **Do not interpret differences that are smaller than the intervals.** Do not interpret differences that a different
+  profile, or a few objects missing from the ground truth, could explain.
 - **Do not use POPE as a measure of descriptions.** POPE asks about one object at a time, and half of the correct
   answers are yes, so a model may answer well and still describe images badly. POPE's questions do not cover most of the
   content of a description.

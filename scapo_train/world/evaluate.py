@@ -344,9 +344,9 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         "## Registration",
         f"The hypotheses were registered on {registration.registered}, before the first trial. "
         f"{registration.rule.strip()}",
-        "The column `power` shows the probability that the test confirms a hypothesis before Holm's correction. This "
-        "probability is computed for the true value in the column `if the truth is`, and for the standard deviation "
-        "between seeds in the column `spread`.",
+        "The column `power` shows the probability that the test confirms a hypothesis before Holm's correction. The "
+        "columns `if the truth is` and `spread` state the true value and the standard deviation between seeds that "
+        "this probability assumes.",
         registered_table(registration),
         "## Answers",
         state,
