@@ -71,7 +71,7 @@ def shipped_claim_cues() -> ClaimCues:
             sets[group] = frozenset(word.replace("\0", " ") for word in entries.replace("\\ ", "\0").split())
         else:
             for entry in entries:
-                category = entry.get("category", {"doing": "state", "places": "place"}.get(group, ""))
+                category = entry.get("category", {"doing": "state", "posed": "state", "places": "place"}.get(group, ""))
                 listed = entry["words"] if isinstance(entry["words"], list) else entry["words"].split()
                 first = listed[0] if group == "doing" else ""
                 cue = ClaimCue(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +30,28 @@ from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from . import rules
 from .claim import KINDS, Claim, ClaimKind
-from .rules import BEING, FINITE_BE, LISTED, OWNING, REACH, SENTENCE_END, SETS, VALUES, WORDS, Between, Led, Rules
+from .rules import (
+    BEING,
+    FINITE_BE,
+    LISTED,
+    OWNING,
+    REACH,
+    SENTENCE_END,
+    SETS,
+    VALUES,
+    VERBS,
+    WORDS,
+    Between,
+    Led,
+    Rules,
+)
 from .tokens import Tokens, codes, tokens_of
 
 Ints = NDArray[Any]
 _PRESENCE, _COUNT, _ATTRIBUTE, _RELATION, _TEXT = range(len(KINDS))
 _CLAIM, _HEDGED, _MODIFIER, _QUOTED_USE = (USES.index(use) for use in ("claim", "hedged", "modifier", "quoted"))
 _WRITTEN = 120  # characters of what is quoted, at most
+_LINKS = 4  # relations that lead from who does something to what he wears, at most
 _ONE_SEES = 56  # words behind "one" among which "another" or "others" is looked for
 
 
@@ -222,7 +237,8 @@ class _Reading:
         self.use = uses[self.mention].astype(np.int64)
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
-        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:, self.label]
+        self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
+        self.is_worn, self.is_limb = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
@@ -235,6 +251,7 @@ class _Reading:
         self.places = self._places(flags, channel)
         channel[self._ones_among_others()] |= rules.OTHERS
         channel[self.gap[self._may_go_on()]] |= rules.AGAIN
+        channel[self.gap[self._may_lead_later()]] |= rules.LATER
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
         channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
@@ -256,6 +273,14 @@ class _Reading:
         joined = finite[_is_of("and")[code[finite - 1]]]
         following = np.append(joined, len(code))[np.searchsorted(joined, self.gap + 1)]
         may: NDArray[np.bool_] = (following < self.first) | _is_of("with")[code[self.gap]]
+        return may
+
+    def _may_lead_later(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things before which a comma and a verb or "with" stand."""
+        code = self.tokens.code
+        leads = np.flatnonzero(_is_of("verb_or_with")[code])
+        leads = leads[_is_of("comma")[code[leads - 1]]]
+        may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
@@ -324,6 +349,7 @@ class _Reading:
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEFORE_RULE, self.first[things])
         k = things[owner]
         kept = (rows[:, 6] & rules.NO_PAIR == 0) | ~self.is_pair[k]
+        kept &= (rows[:, 6] & rules.AGENT == 0) | self.is_agent[k]
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
@@ -336,7 +362,8 @@ class _Reading:
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
         thing, conditions = things[owner], rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
-        kept = (conditions & rules.WITH == 0) | with_led[thing]
+        k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
+        kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
         kept &= (conditions & rules.NO_AGENT == 0) | ~self.is_agent[k]
         kept &= (conditions & rules.AGENT == 0) | self.is_agent[k]
         behind = self._claims(k[kept], self.behind[thing[kept]], rows[kept])
@@ -344,6 +371,13 @@ class _Reading:
         claims = np.concatenate([before, relations, behind, self._located(root)])
         claims = self._restricted(claims)
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
+
+    def _doers(self, root: Ints) -> Ints:
+        """Returns the (things,) person or animal from which relations lead to each thing, else the thing itself."""
+        doer = np.arange(len(root))
+        for _ in range(_LINKS):
+            doer = np.where(self.is_agent[doer], doer, root[doer])
+        return np.where(self.is_agent[doer], doer, np.arange(len(root)))
 
     def _claims(self, k: Ints, at: Ints, rows: Ints, other: Ints | None = None) -> Ints:
         """Returns claims about things ``k`` as rows, from the rows of rules that began at ``at``."""
@@ -540,6 +574,8 @@ class _Chain:
             reading.is_clothes.data,
             reading.is_person.data,
         )
+        self._is_worn, self._limb = reading.is_worn.data, reading.is_limb.data
+        self._open = set[int]()
         self._apart = reading._has("apart_or_being", reading.gap).data
         self._sentence = (~reading._has("ends", reading.gap)).data
 
@@ -561,19 +597,26 @@ class _Chain:
                 return
         subject = self._subject(before, led, at)
         if subject is None:
+            if self._word(at + led.first) == "with":  # ", with the door open"
+                self._open.add(k)
             return
+        if led.value == "with" and self._limb[k] and self._word(at + led.last + 1) in _POSSESSIVE:
+            subject = self._doer(subject)
         owned = self._owned_by(k)
         if owned is not None:  # "left of the player's body": of the body
             if owned:
                 self._find(subject, owned, at, led)
             return
-        self.root[k] = k if self._word(at + led.first) in OWNING else subject  # "the dog's fur is dark": the fur is
+        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the fur is
+        self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
 
     def stands_with(self, k: int) -> bool:
         """Returns True if "with" leads to a thing, or to one before it in a list, so that its state may follow it."""
         led = self.leds.get(k)
+        if k in self._open:
+            return True
         return led is not None and led[0].value == "with" and self._word(led[1] + led[0].first) == "with"
 
     def _find(self, subject: int, other: int, at: int, led: Led, use: int | None = None) -> None:
@@ -591,6 +634,9 @@ class _Chain:
         item = said.after_and if self.stands_with(k - 1) else said.item
         if item is None:
             return False
+        if k - 1 in self._open:
+            self._open.add(k)
+            return True
         found = self.leds.get(k - 1)
         if self._clothes[k] and (found is None or found[0].cue.category != "wearing"):
             found = self._worn(k) or found
@@ -635,6 +681,8 @@ class _Chain:
         root, how = self.root[k], led.how
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
             return self._agent_before(k)
+        if how == "doing":  # "a man in a hat sitting on a bench"
+            k, how = self._doer(k) if self._is_worn[k] else k, "behind"
         if led.cue.agent:
             if how == "behind" and self._agent[k]:
                 return k
@@ -651,6 +699,15 @@ class _Chain:
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         return root if how == "verb" else k
+
+    def _doer(self, k: int) -> int:
+        """Returns the index of the person or animal from which relations lead to an object, else of the object."""
+        doer = k
+        for _ in range(_LINKS):
+            if self._agent[doer]:
+                return doer
+            doer = self.root[doer]
+        return k
 
     def _begins_clause(self, k: int) -> bool:
         """Returns True if "that", "as" or a comma and "and" lead to an object's noun phrase."""
@@ -691,12 +748,14 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "and": lambda word: word == "and",
         "apart": lambda word: word in SENTENCE_END or word in ("\n", ""),
         "apart_or_being": lambda word: word in SENTENCE_END or word in ("\n", "") or word in BEING,
-        "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "near")).__contains__,
+        "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "into", "near")).__contains__,
         "begins": lambda word: word in rules.BEFORE_A_SENTENCE or word[:1] == "\n",
         "bare": lambda word: word in rules.BARE or not word,
         "colored": rules.COLORED.__contains__,
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
-        "finite": FINITE_BE.__contains__,
+        "finite": VERBS.__contains__,
+        "comma": lambda word: word == ",",
+        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with",
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
@@ -723,8 +782,9 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people and texts, as rows."""
-    sets = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
+    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people, texts, things worn, limbs."""
+    sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
+    sets += (SETS["worn"], SETS["limbs"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 
@@ -749,7 +809,7 @@ _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(
-    r"\b(?P<lead>(?:on|towards?|to|at|in|near) the) "
+    r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"

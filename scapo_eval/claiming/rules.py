@@ -44,21 +44,25 @@ FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 63
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS = 64, 128, 256
+OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
-later verb may precede the next object; the sentence or clause of the object may begin with a relation.
+later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
+verb or "with" precede the next object.
 """
 
-ENDED = 9  # bits of the channel PHRASES before the length of a phrase that ends there
+ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
 
-BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR = 1, 2, 4, 8, 16
+BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
-agent, or only if it is one; only if a pair of the object is not one thing.
+agent, or only if it is one; only if a pair of the object is not one thing; an action, which clothes do not do.
 """
 
-_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING = (WORDS[name] for name in ("attributes", "collections", "counts", "doing"))
+_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING, _POSED = (
+    WORDS[name] for name in ("attributes", "collections", "counts", "doing", "posed")
+)
 _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
-_PASSED = _ON_THE_WAY - _DOING.keys()
+_WAY = _ON_THE_WAY | {"mid-air"}
+_PASSED = _ON_THE_WAY - _DOING.keys() - _POSED.keys()
 STARTING = {
     phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
     for phrase, _, _ in CUES.phrases
@@ -66,6 +70,16 @@ STARTING = {
 _TO = ("to", "be")
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
+_KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
+"""Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
+VERBS = FINITE_BE | SETS["finite"]
+_POSSESSIVES = frozenset(("its", "his", "her", "their"))
+_OWN = _POSSESSIVES | {"both", "one"}
+_PLAIN = _ENDS - BEING - {"and", "or", "not", "to"}
+_OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
+_AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
+_GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
+_OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -85,10 +99,12 @@ COLORED = frozenset(("painted", "colored"))
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
-    BEING, _GUESSES, SETS["skipped"], _DOING, _STATES
+    BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
 )
 """Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
-_MAY_SKIP = SETS["looking"] | {"in", "at", "toward", "towards"}
+_THERE = (",", "there")
+_NOUNS = 5  # words of a noun phrase and of the preposition behind it, at most
+_MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | {"and", ",", "of"}
@@ -145,7 +161,8 @@ class Between(NamedTuple):
 
     Attributes:
         inverted: Relation from the second object to the first one: "On the hood of a car, there are cats".
-        apposed: True if the second object is a guess about the first: "a group of people, possibly children, sitting".
+        apposed: True if what follows is about the first object: "a group of people, possibly children, sitting", "the
+            floor of the bathroom is".
         led: Relation from the first object to the second.
         item: The second object as the next of a list.
         after_and: The same if the list begins behind "with": "with its nose raised and its tail down".
@@ -229,7 +246,7 @@ class Rules(Tape):
     def before(self) -> Iterator[Row]:
         """Yields the claims that precede the noun in the noun phrase of the object that begins here."""
         self.reads = EXACT
-        j, skipped, use, last_attribute = self.at - 1, 0, "claim", -1
+        j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
                 cue, value = self._attribute(word)
@@ -245,22 +262,43 @@ class Rules(Tape):
                 yield from self._count(j - 1, _COLLECTIONS[self.word(j - 1)], j)
                 return
             elif word in ("and", "or", ","):
-                if not self._is_attribute(j - 1) or (last_attribute != j + 1 and (word != "," or not skipped)):
+                j -= word != "," and self.word(j - 1) == "," and last_attribute == j + 1  # "red, white, and blue"
+                is_count = word == "," and skipped and self.word(j - 1) in _COUNTS  # "a single, solitary lamp"
+                if not is_count and (
+                    not self._is_attribute(j - 1)
+                    or (last_attribute not in (j + 1, j + 2) and (word != "," or not skipped))
+                ):
                     return
                 if word == "or":
                     use = "hedged"
             elif word in SETS["others"]:
                 pass
+            elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
+                cue, value = _DOING[word]  # "a sleeping cat"
+                if word.endswith(("ing", "ed")):
+                    yield self._row("attribute", value, j, j, cue, use, AGENT)  # type: ignore[arg-type]
+                    last_attribute = j
+                else:
+                    return
             elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
                 return
             elif word not in _SHADES:
                 skipped += 1
-                if skipped > _SKIPPED:
+                passed += "-" not in word
+                if passed > _SKIPPED or skipped > _SKIPPED + 1:
                     return
             j -= 1
 
     def _is_attribute(self, j: int) -> bool:
         return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
+
+    def _is_color(self, j: int) -> bool:
+        return self._is_attribute(j) and self._attribute(self.word(j))[0].category == "color"
+
+    def _is_led(self, j: int) -> bool:
+        """Returns True if a participle may follow a word in a noun phrase."""
+        word = self.word(j)
+        return word in SETS["articles"] or word in _COUNTS or self._is_attribute(j)
 
     @staticmethod
     def _attribute(word: str) -> tuple[ClaimCue, str]:
@@ -272,6 +310,8 @@ class Rules(Tape):
         if before == "no" and (word == "one" or word in _OF_NONE):
             return
         if word == "few" and before not in ("a", "the"):
+            return
+        if word == "various" and self._is_vague():
             return
         if word == "one" and self.cell(last, PHRASES) & OTHERS:
             return
@@ -287,6 +327,13 @@ class Rules(Tape):
                 value = f"{max(1, int(value) - 1)}-{int(value) + 1}"
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
 
+    def _is_vague(self) -> bool:
+        """Returns True if the noun cannot be counted in the image: "various stages", "various table settings"."""
+        behind = self.at + 1
+        while self.goes_on(behind):
+            behind += 1
+        return self.word(behind - 1) in SETS["vague"] or self.word(behind) in SETS["vague"]
+
     # ---- right of an object: what it is and does
 
     def behind(self) -> Iterator[Row]:
@@ -295,11 +342,16 @@ class Rules(Tape):
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
-        comma = self.word(j) in (",", "and")
+        comma, apposed = self.word(j) in (",", "and"), False
         if comma:
             follows = self.word(j + 1)
-            if follows not in (("which", "who", "that") if self.word(j) == "," else FINITE_BE) and not (
-                follows in _DOING and follows.endswith(("ing", "ed"))
+            apposed = self.word(j) == "," and (follows.endswith("ly") or follows in SETS["skipped"])
+            # "a dog, mostly white", "a car, likely parked"
+            apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
+            if (
+                not apposed
+                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else _GOING_ON)
+                and not (follows in _DOING and follows.endswith(("ing", "ed")))
             ):
                 return
             j += 1
@@ -318,7 +370,8 @@ class Rules(Tape):
                 j += max(self.passed(j) - 1, 0)
             elif word in _PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
                 # "the sky above them is clear", "the board he is riding is white"
-                j += 2 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing") else 0
+                if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+                    j += 2 + (self.word(j + 3) in SETS["prepositions"])
             elif not (word in SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
                 break
             hedged |= word in _GUESSES
@@ -327,28 +380,35 @@ class Rules(Tape):
             j += 1  # "a lamp is on the left, standing on a table"
         use: Use = "negated" if negated else "hedged" if hedged else "claim"
         by_root = BY_ROOT if (verb or comma) and not which else 0
-        if self.word(j) in _DOING and not self.is_thing(j) and self.word(j + 1) != "out":
+        if self.word(j) in _DOING and not self.is_thing(j) and not self._stands_out(j):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
-            j += 2 + (self.word(j + 2) == "of")
-            entry = _ATTRIBUTES.get(self.word(j))
-            if entry and entry[0].category == "material" and not self.is_thing(j + 1):
-                yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
+            yield from self._made(j, use, by_root)
         elif verb or self.word(j - 1) in COLORED:
             yield from self._predicates(j, use, by_root)
+        elif apposed:
+            yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
+        """Yields the material of an object: "made of wood"."""
+        if self.word(j + 1) not in ("of", "from", "out"):
+            return
+        j += 2 + (self.word(j + 2) == "of")
+        entry = _ATTRIBUTES.get(self.word(j))
+        if entry and entry[0].category == "material" and not self.is_thing(j + 1):
+            yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
         while self.word(j) in _DOING:
             cue, value = _DOING[self.word(j)]
             conditions = by_root
-            if value in ("running", "flying"):  # no motions of their own: "a road running along", "a man flying a kite"
-                conditions |= NO_AGENT if self.word(j + 1) in ("a", "an", "the") else 0
-                conditions |= AGENT if self.word(j)[:3] == "run" else 0
-            if not conditions & NO_AGENT or not conditions & AGENT:
-                yield self._row("attribute", value, j, j, cue, use, conditions)
+            if value == "running":  # no motion of its own: "a road running along"
+                conditions |= AGENT
+            if not self._has_object(j):
+                yield self._row("attribute", value, j, j, cue, use, conditions | DOER)
             j += 1
             if self.word(j) not in ("and", "or") and (self.word(j) != "," or not self.word(j + 1).endswith("ing")):
                 return
@@ -356,13 +416,35 @@ class Rules(Tape):
             while self.word(j) in _GUESSES or self.word(j).endswith("ly"):
                 use = "hedged"
                 j += 1
+            if self._is_attribute(j) and not self.is_thing(j):  # "parked or stationary"
+                yield from self._predicates(j, use, by_root)
+                return
+
+    def _stands_out(self, j: int) -> bool:
+        return self.word(j + 1) == "out" and _DOING[self.word(j)][1] == "standing"
+
+    def _has_object(self, j: int) -> bool:
+        """Returns True if an action is done to something: "flying a kite", "playing soccer"."""
+        word, follows = self.word(j), self.word(j + 1)
+        if not word.endswith("ing"):
+            return False
+        if word not in SETS["done_to"]:
+            return follows in _OBJECTS and word not in ("standing", "sitting")
+        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
+        return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
         """Yields consecutive attributes: "is black and white", "is a light brown color"."""
         article = self.word(j) in ("a", "an")
         rows, colored = list[Row](), False
+        if self.word(j) in _POSED and not article:
+            yield from self._pose(j, use, conditions)
+            return
         j += article
+        if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
+            j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
         while True:
+            j += self.word(j) == "wide" and self.word(j + 1) == "open"
             begin = j
             j = self._past_shades(j)
             if j > begin and not self._is_attribute(j) and self.word(j - 1) in _ATTRIBUTES:
@@ -386,6 +468,23 @@ class Rules(Tape):
         ends |= follows in _DIRECTIONS
         if follows in _HUES or (colored and ends) if article else ends and follows != "of":  # "is a deep blue,"
             yield from rows
+            if follows == "and" and self.word(j + 1) in ("made", "constructed"):
+                yield from self._made(j + 1, use, conditions)
+            elif follows == "," and self.word(j + 1) in _DOING and self.word(j + 1).endswith("ing"):
+                yield from self._doings(j + 1, use, conditions)  # "is small, standing on"
+
+    def _pose(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
+        """Yields a state that only words behind an object name: "with its head down"."""
+        cue, value = _POSED[self.word(j)]
+        follows = self.word(j + 1)
+        holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
+        if value == "tied":
+            holds = follows in ("up", "back")  # hair is; a horse is tied to something
+        elif value == "turned":
+            holds |= follows in ("to", "away", "back") or follows.endswith("ly")
+            holds &= self.word(j + 2) not in ("toward", "towards")  # to look there is no state
+        if holds:
+            yield self._row("attribute", value, j, j, cue, use, conditions)
 
     def _past_shades(self, j: int) -> int:
         while self.word(j) in _SHADES:
@@ -414,7 +513,10 @@ class Rules(Tape):
                 behind += 1
             if self.word(behind) == ",":
                 return Between(apposed=True)
-        led = self._relation(at)
+        is_of = self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1)
+        if is_of and self.is_phrase(at + 1):
+            return Between(apposed=True)  # "the floor of the bathroom is tiled": the floor is
+        led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
         item = after_and = self._item(at)
@@ -433,6 +535,9 @@ class Rules(Tape):
             return None
         comma = self.word(j) == ","
         j += comma
+        if comma and (passed := self.passed(j)):  # "Next to the dog, on the left, there is"
+            j += passed
+            j += self.word(j) == ","
         there = self.word(j) == "there"
         j += there
         be = self.word(j) in _STANDING_THERE
@@ -449,6 +554,8 @@ class Rules(Tape):
             begin -= 1
             if self.is_thing(begin) or first - begin > LONGEST:
                 return None
+        if self.word(begin) in STARTING:
+            begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
         for phrase, cue, value in STARTING.get(self.word(begin), ()):
             stop = begin + len(phrase)
             if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
@@ -488,13 +595,31 @@ class Rules(Tape):
             j += 1
         return 0
 
+    def _later(self) -> Led | None:
+        """Returns the relation behind a later comma: "is looking to the left, with its mouth open"."""
+        if not self.cell(self.at, PHRASES) & LATER:
+            return None
+        words = self._words(self.at)
+        for j in range(len(words) - 1, 1, -1):
+            if words[j - 1] != ",":
+                continue
+            if words[0] == "," and words[j] in VERBS:  # "a player, who seems to be a male, is wearing"
+                led = self._relation(self.at + j)
+                return None if led is None else led._replace(how="verb")
+            if words[j] == "with":
+                led = self._relation(self.at + j)
+                plain = words[0] in BEING and _PLAIN.isdisjoint(words[1:j])
+                is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
+                return led._replace(how="comma") if led is not None and (is_own or plain) else None
+        return None
+
     def _again(self) -> Led | None:
         """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
         if not self.cell(self.at, PHRASES) & AGAIN:
             return None
         words = self._words(self.at)
         for j in range(len(words) - 1, 0, -1):
-            if words[j] in FINITE_BE and (
+            if words[j] in VERBS and (
                 words[j - 1] == "and" or (words[0] == "with" and "and" not in words and "," not in words)
             ):
                 led = self._relation(self.at + j)
@@ -511,7 +636,7 @@ class Rules(Tape):
 
     def _relation(self, first: int) -> Led | None:
         """Returns the relation in the words from a place to the next object, if they express one."""
-        comma, verb, which, placed, use, j = False, False, False, False, "claim", first
+        comma, verb, which, placed, does, use, j = False, False, False, False, False, "claim", first
         while not self.begins(j):
             word = self.word(j)
             if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
@@ -537,13 +662,20 @@ class Rules(Tape):
                     if comma
                     else "verb"
                     if verb
+                    else "doing"
+                    if does
                     else "behind"
                 )
                 if comma and not which and word in SETS["finite"] and self.word(j - 1) == "and":
                     how = "and"
                 return Led(value, j, behind - 1, cue, use, how)  # type: ignore[arg-type]
+            if phrase is None and word in STARTING and (behind := self._past_pronoun(j)):
+                j, placed = behind, True  # "a bag next to her on the bench"
+                continue
             if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
                 j += passed - 1
+            elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
+                placed = False  # "is larger and closer to"
             elif word in (",", "and"):
                 comma, placed = True, False
             elif word in ("which", "who", "that") and j <= first + 1:
@@ -560,32 +692,75 @@ class Rules(Tape):
             elif word == "not":
                 use = "negated"
             elif word in SETS["not_leading"]:
+                behind = self._past_nouns(j + 2) if self.word(j + 1) == "in" else 0
+                if not behind:
+                    return None
+                j = behind - 1  # "engaged in a game on"
+            elif word in SETS["looking"] and self.word(j + 1) in SETS["directions"]:
                 return None
-            elif word == "or" and j > first and (self.word(j + 1) in _DOING or self.word(j + 1) in _GUESSES):
+            elif word == "or" and j > first and self._is_alternative(j + 1):
                 use = "hedged" if use == "claim" else use
+            elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
+                verb, comma, j = verb or comma, False, j + 1  # "playing tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
-                comma, placed = comma and not verb, True
-            elif word == "playing" and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
-                j += 1  # "playing tennis on a court"
-            elif word in _ON_THE_WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
+                comma, placed, does = comma and not verb, True, True
+            elif word == "held" and self.word(j + 1) == "by":
+                return None
+            elif word in _WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
                 placed = False  # "is breaking, with": what is said is of no list
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
+            elif word.endswith("ed") and self.word(j + 1) == "by":
+                return None  # "obscured by fog": not near it
             elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
-                if self.word(j + 1) in _ENDS or not self.word(j + 1).isalpha() or not self._phrase_behind(j + 1):
+                behind = self._past_nouns(j + 1)
+                if not behind:
                     return None
-                j += 1  # "playing tennis on", "enjoying themselves in"
+                j = behind - 1  # "playing tennis on", "performing a trick on"
+            if word.endswith("ing") and comma and word not in _ON_THE_WAY and word not in _DOING:
+                verb, comma = True, False  # "in a suit, talking on his phone"
             j += 1
         return None
+
+    def _past_pronoun(self, j: int) -> int:
+        """Returns the place behind a relation to a pronoun if another relation follows, else 0."""
+        for phrase, cue, _ in STARTING[self.word(j)]:
+            behind = j + len(phrase)
+            if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
+                follows = not self.begins(behind) and self.word(behind) in _PRONOUNS
+                return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
+        return 0
+
+    def _is_alternative(self, j: int) -> bool:
+        word = self.word(j)
+        return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
+
+    def _past_nouns(self, j: int) -> int:
+        """Returns the place of the relation behind a noun phrase of which the vocabulary has nothing, else 0."""
+        j += not self.begins(j) and self.word(j) in SETS["articles"]
+        for k in range(j, j + _NOUNS):
+            word = self.word(k)
+            if self.begins(k) or not word.isalpha() or word in VERBS or word in BEING:
+                return 0
+            if k > j and word in STARTING and (phrase := self._phrase_at(k)):
+                return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
+            if word in _ENDS and (word != "of" or k == j):
+                return 0
+        return 0
 
     def _skipped_phrase(self, j: int) -> int:
         """Returns the number of words of "in mid-air" or "facing the camera", which may precede a relation."""
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
+        if word == "on" and self.word(j + 1) in _POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
+            return 0 if self.word(j + 3) == "of" else 3  # "lying on its side"
+        if (word, self.word(j + 1)) == ("in", "the") and self.word(j + 2) in SETS["courses"]:
+            behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing")) if self.word(j + 3) == "of" else 0
+            return behind - j if behind else 0  # "in the midst of a trick on"
         toward = word in SETS["looking"] or word in ("at", "toward", "towards")
         return 3 if toward and (self.word(j + 1), self.word(j + 2)) in _VIEWERS else 0
 
@@ -624,6 +799,7 @@ class Rules(Tape):
         if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
             words = self._words(first)
             j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
+            first = j
         while not self.begins(j):
             word = self.word(j)
             before = self.word(j - 1) if j > first else ""
@@ -652,9 +828,14 @@ class Rules(Tape):
         """
         self.reads = BETWEEN_WORDS
         first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
-        before = self.word(first - 1)
-        if before in SENTENCE_END or before[:1] in ("\n", ""):
+        j = first - 1
+        while ended := self.cell(j, PHRASES) >> ENDED:
+            j -= ended
+        before = self.word(j)
+        if before in SENTENCE_END or before[:1] in ("\n", "") or (self.word(last + 1), self.word(last + 2)) == _THERE:
             j = last + 1
+            while passed := self.passed(j):  # "In the foreground on the left"
+                j += passed
             if self.word(j) not in _AFTER_A_PLACE:
                 return
             while self.word(j) and j - last < REACH and self.word(j) not in SENTENCE_END:
@@ -709,7 +890,7 @@ def _listed(word: str) -> bool:
 
 
 def _is_verb(word: str) -> bool:
-    return len(word) > 4 and word.endswith("ing") and word not in SETS["nouns_in_ing"]
+    return len(word) > 4 and word.endswith("ing") and "-" not in word and word not in SETS["nouns_in_ing"]
 
 
 _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock", "pair", "couple", "trio"))
@@ -745,7 +926,7 @@ def _alike(*rules: str) -> NDArray[np.int64]:
     for number, word in enumerate(_WORD):
         ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
         is_alpha = word.isalpha() and "isalpha" in names
-        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word))
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word)), "-" in word
         listed = tuple(word in words for words in lists)
         alike[number] = number if word in named else stands.setdefault((form, listed), number)
     return alike

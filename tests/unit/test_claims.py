@@ -25,6 +25,7 @@ GROUP_KIND = {
     "collections": "count",
     "attributes": "attribute",
     "doing": "attribute",
+    "posed": "attribute",
     "written": "text",
 }
 MARKS = re.compile(r"[\[\]{}]")
@@ -91,6 +92,7 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         (
             "A cat lies on a couch, with its head up.",
             [
+                ("attribute", "head", "up", ""),
                 ("attribute", "cat", "lying", ""),
                 ("relation", "cat", "on", "couch"),
                 ("relation", "cat", "with", "head"),
@@ -130,6 +132,89 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         ("A man flying a kite. A bird flying.", [("attribute", "bird", "flying", "")]),
         ("A couch, likely in a house.", [("relation", "couch", "in", "house")]),
         ("A cup can be seen on a table.", [("relation", "cup", "on", "dining table")]),
+        (
+            "A man in a red hat sitting on a bench.",
+            [
+                ("relation", "person", "in", "hat"),
+                ("attribute", "hat", "red", ""),
+                ("attribute", "person", "sitting", ""),
+                ("relation", "person", "on", "bench"),
+            ],
+        ),
+        (
+            "A man holding a ball in his hand and smiling.",
+            [
+                ("relation", "person", "holding", "sports ball"),
+                ("relation", "sports ball", "in", "hand"),
+                ("attribute", "person", "smiling", ""),
+            ],
+        ),
+        (
+            "A man wearing a hat, playing tennis on a court.",
+            [("relation", "person", "wearing", "hat"), ("relation", "person", "on", "court")],
+        ),
+        (
+            "A bear on a rock with its paws resting on a branch.",
+            [
+                ("relation", "bear", "on", "rock"),
+                ("relation", "bear", "with", "paw"),
+                ("attribute", "paw", "resting", ""),
+                ("relation", "paw", "on", "branch"),
+            ],
+        ),
+        (
+            "A dog is looking to the left, with its mouth open.",
+            [("relation", "dog", "with", "mouth"), ("attribute", "mouth", "open", "")],
+        ),
+        (
+            "A horse with its tail on its side in a field.",
+            [("relation", "horse", "with", "tail"), ("relation", "tail", "in", "field")],
+        ),
+        ("The player, who seems to be a male, is wearing a hat.", [("relation", "person", "wearing", "hat")]),
+        ("A person performing a trick on a ramp.", [("relation", "person", "on", "ramp")]),
+        ("A man in the middle of a game on a field.", [("relation", "person", "on", "field")]),
+        ("A man engaged in a soccer game on a field.", [("relation", "person", "on", "field")]),
+        ("A man casting a shadow on a field.", []),
+        ("A man looking over a fence.", []),
+        ("A fence obscured by fog.", []),
+        (
+            "A woman has a bag placed next to her on a bench.",
+            [("relation", "person", "with", "bag"), ("relation", "bag", "on", "bench")],
+        ),
+        ("Next to her on the bench, there is a bag.", [("relation", "bag", "on", "bench")]),
+        (
+            "Next to the laptop, on the right side, there is a book.",
+            [("relation", "book", "next to", "laptop"), ("relation", "book", "right", "")],
+        ),
+        (
+            "In the foreground on the right, there is a bush.",
+            [("relation", "bush", "foreground", ""), ("relation", "bush", "right", "")],
+        ),
+        ("Horses extending into the distance.", [("relation", "horse", "background", "")]),
+        ("The floor of the bathroom is tiled.", [("attribute", "floor", "tiled", "")]),
+        ("A car, mostly white, is there.", [("attribute", "car", "white", "")]),
+        ("The court is a striking black.", [("attribute", "court", "black", "")]),
+        (
+            "The dog is small, standing on a chair.",
+            [
+                ("attribute", "dog", "small", ""),
+                ("attribute", "dog", "standing", ""),
+                ("relation", "dog", "on", "chair"),
+            ],
+        ),
+        (
+            "The wall is white and made of brick.",
+            [("attribute", "wall", "white", ""), ("attribute", "wall", "brick", "")],
+        ),
+        (
+            "A red, white, and blue flag.",
+            [("attribute", "flag", "red", ""), ("attribute", "flag", "white", ""), ("attribute", "flag", "blue", "")],
+        ),
+        (
+            "Two large, modern-looking city transit buses.",
+            [("count", "bus", "2", ""), ("attribute", "bus", "large", "")],
+        ),
+        ("Various kitchen appliances. Various stages.", [("count", "appliance", "2+", "")]),
         ("It is red. He is wearing a hat.", []),
         ('A poster says "two red dogs".', [("text", "picture", "two red dogs", "")]),
     ],
