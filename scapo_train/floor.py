@@ -25,6 +25,7 @@ from scapo_eval.rewarding.tokens import decode_with_offsets
 from .config import REQUIRED, Config, command_line, load, required
 from .credit import Sampled, name_tokens
 from .distributed import ProcessGroup, join_process_group, leave
+from .monitoring.memory import out_of_memory, remedy_for_memory
 from .rollout import encode
 from .trainer import Trainer
 
@@ -91,6 +92,9 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
         config: Settings of the training run, with ``loss.kl`` above 0.
         process_group: Group of all processes.
         batches: Number of training steps whose prompts are used.
+
+    Raises:
+        ScapoError: If the memory does not suffice.
     """
     trainer = Trainer(config, process_group)
     values, owners = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
@@ -100,6 +104,10 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
             own, of_pieces = _of_batch(trainer)
             values.append(own)
             owners.append(np.asarray(trainer.own_indices(number), dtype=np.int64)[of_pieces])
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ScapoError(remedy_for_memory(config, trainer.clock.phase, trainer.step + 1, error)) from None
     finally:
         trainer.close()
         if trainer.log is not None:
@@ -113,9 +121,11 @@ def _of_batch(trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.int64]]
     encoded = encode(
         trainer.policy, trainer.prompts.take(trainer.own_indices(trainer.step)), trainer.process_group.device
     )
-    responses = trainer._sample(encoded, attempt=0)
+    with trainer.clock("rollout"):
+        responses = trainer._sample(encoded, attempt=0)
     mini_batches = trainer.updater.mini_batches(trainer.indices(trainer.step), encoded, responses)
-    trainer.updater.add_frozen_logprobs(mini_batches)
+    with trainer.clock("logprob"):
+        trainer.updater.add_frozen_logprobs(mini_batches)
     logprobs = partial(trainer.updater.logprobs, mini_batches, [len(response.ids) for response in responses])
     columns = trainer._credit(encoded, responses, logprobs).columns
     decoded = [decode_with_offsets(trainer.tokenizer, response.ids) for response in responses]

@@ -112,3 +112,16 @@ def test_the_credit_of_the_run_does_not_matter(
 def test_refused(lab: Any, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert floor.main([str(lab.config), *arguments]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_too_little_memory_is_one_line(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("scapo_train.update.Updater.add_frozen_logprobs", full)
+    assert floor.main(lab.run("run")) == 2
+    said = capsys.readouterr().err.strip()
+    start = "scapo_train.floor: out of memory in step 1 (logprob): CUDA out of memory; would need less: "
+    assert said.splitlines()[-1].startswith(start + "optim.micro_batch_tokens = 4096, ")
