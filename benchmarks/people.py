@@ -72,8 +72,8 @@ THUMB = """## Rated COCO captions (THumB)
 
 Trained raters scored {n} machine captions of {images} images from four systems on scales from 1 to 5 for precision and
 recall. The total rating also includes fluency and brevity. The ground truth consists of COCO's objects, and the
-references are the four other captions of the image. The last column shows the difference between r with the total
-rating and the corresponding r of CIDEr-D.
+references are the four other captions of the image. The last column shows how much the correlation r with the total
+rating differs from that of CIDEr-D.
 """
 
 PLACES = """## Ranking of systems
@@ -81,8 +81,9 @@ PLACES = """## Ranking of systems
 The table shows the mean score and the rank of each of the five systems. Human captions (`Human`) have by far the best
 ratings. N-gram metrics rank them last or next to last, because people choose words that the references do not contain.
 COCO's ground truth is partly derived from these captions, so their `hal_rate` is 0.0 by construction. The rank of the
-human captions by `hal_rate`, and by `cap_people` with the ground truth, is therefore not a finding. In contrast, if
-`cap_people` is computed from references alone, nothing in its definition determines the rank of the human captions.
+human captions by `hal_rate`, and by `cap_people` with the ground truth, therefore does not count as a finding. In
+contrast, if `cap_people` is computed from references alone, nothing in its definition determines the rank of the human
+captions.
 """
 
 COMPOSITE = """## Captions from people and two systems (Composite, COCO part)
