@@ -95,8 +95,8 @@ FACTS = """## True or false facts (FAITHSCORE)
 
 People judged facts in answers from vision-language models to be true or false. The metric counts a fact about an object
 ("There is a dog.") as true if COCO's ground truth contains all labels that the fact claims. Facts that contain counts
-are omitted. Because there are few images, the table shows both halves, and the intervals are wide. Most disagreements
-concern objects that COCO's annotators did not mark.
+are omitted. There are few images, so the table shows the results for both halves, and the intervals are wide. Most
+disagreements concern objects that COCO's annotators did not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)

@@ -346,10 +346,10 @@ facts`).
 
 AGREEMENT = """\
 The annotated captions of images with a ground truth were scored twice: once with the COCO objects that the annotators
-found in them, and once with the objects that the matcher found. Both scores use the same ground truth, so all
-differences are caused by the reading of the captions. The annotators of the gold set are language models, not people.
-The [validity](../validity.md) page shows the agreement with people. The column "Same CHAIR_s verdict" shows how often
-the two scores agree on whether a caption contains a hallucinated object.
+found in them, and once with the objects that the matcher found. Both scores use the same ground truth, so any
+difference between them comes from how the captions are read. The annotators of the gold set are language models, not
+people. The [validity](../validity.md) page shows the agreement with people. The column "Same CHAIR_s verdict" shows how
+often the two scores agree on whether a caption contains a hallucinated object.
 """
 
 PROFILES = """\

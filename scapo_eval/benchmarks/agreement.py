@@ -94,7 +94,7 @@ class Fit:
         """Measures the agreement of the captions with the ground truth of their images.
 
         Returns:
-            The agreement, and the description of another order of the captions if that order fits far better. The
+            The agreement and, if another order of the captions fits far better, a description of that order. The
             agreement is None if fewer than LEAST captions contain a claim, or if all images have the same states of the
             claimed labels. The description is None if no order fits far better.
         """

@@ -468,7 +468,7 @@ def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
     """Returns the evidence of the worst captions in a file. The captions with the most hallucinated labels come first,
-    and among equals those with the lowest caption score. Score.
+    and ties are sorted by caption score, lowest first. Score.
 
     Args:
         path, vocabulary, oracle, options: Same as in :func:`score_file`.

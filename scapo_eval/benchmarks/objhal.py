@@ -104,9 +104,10 @@ class NameRuns:
     """Reader that converts listed names to objects by the rules of ``eval_gpt_obj_halbench.py``.
 
     The objects of a name are its pairs of adjacent words that the synonym list contains. A name without such a pair is
-    divided into runs of consecutive nouns, and each run is one object or none (``person hand`` is not a person).
-    Repeated objects are removed if their lemmatized words are equal, so "man" and "woman" count as two mentions of a
-    person. The official script tags and lemmatizes with spaCy's ``en_core_web_trf``, whereas this class uses NLTK.
+    divided into runs of consecutive nouns, and each run denotes one object or none (so ``person hand`` is not a
+    person). Repeated objects are removed if their lemmatized words are equal, so "man" and "woman" count as two
+    mentions of a person. The official script tags and lemmatizes with spaCy's ``en_core_web_trf``, whereas this class
+    uses NLTK.
 
     Args:
         synonyms: Table of the words of each object. The official script uses ``synonyms_refine.txt``.

@@ -130,7 +130,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
     Args:
         path: JSON Lines, a JSON array, parquet, a table or records in memory with ``{"question_id" or "id", "label" or
             "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
-        category: Category of all questions whose records state none.
+        category: Category assigned to every question whose record does not specify one.
 
     Returns:
         The questions, whose ids are ``category/id``, or ``id`` if there is no category.

@@ -20,7 +20,7 @@ from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 @dataclass(frozen=True)
 class RewardScorer(Scorer):
-    """Scorer that computes a reward for each response. The scorer counts the responses and the empty responses.
+    """Scorer that computes a reward for each response. The scorer counts all responses and, separately, the empty ones.
 
     Attributes:
         reward: Reward for the responses.

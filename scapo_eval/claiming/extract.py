@@ -452,7 +452,7 @@ class _Reading:
         """Returns the phrases for a position, and marks them and phrases such as "in the scene", which state none.
 
         Args:
-            flags, channel: (words,) cells, to which the phrases are added.
+            flags, channel: (words,) cells to which the phrases are added.
 
         Returns:
             First word, span in the text of the batch and the noun of each phrase for a position.

@@ -532,7 +532,7 @@ def finalize_command(
     absent_below: float | None,
     prompts: str | None,
 ) -> None:
-    """Writes the matrix of RUN, which all scorers and rewards accept, with FILE.card.json and FILE.card.md."""
+    """Writes the matrix of RUN, which all scorers and rewards accept, and writes FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):

@@ -24,7 +24,7 @@ VERBS = tuple(SETS)
 
 class Compare(click.Command):
     """Implementation of ``compare``, which passes its arguments to the command of the benchmark that ``--benchmark``
-    names. The command of the benchmark parses all other arguments.
+    names. The benchmark's own command parses all other arguments.
     """
 
     def make_context(

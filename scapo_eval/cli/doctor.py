@@ -93,8 +93,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Yields the extra (an empty text for the base installation), package and version range of each requirement for
-    this version of Python.
+    """Yields the extra (an empty string for the base installation), the package and the version range of each
+    requirement that applies to this version of Python.
     """
     for line in distribution(DISTRIBUTION).requires or ():
         match = _REQUIREMENT.fullmatch(line.strip())

@@ -18,7 +18,7 @@ class SafeConsole(Console):
     """Console that escapes control characters in captions, ids and labels, so that they cannot affect the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yields the segments of the output with escaped control characters."""
+        """Yields the segments of the output, with control characters escaped."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 

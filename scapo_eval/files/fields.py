@@ -137,5 +137,5 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
 
 
 def split_by_import(path: str) -> str:
-    """Returns the advice for :func:`mixed_models` if the command has no option ``--model``."""
+    """Returns the advice that :func:`mixed_models` gives if the command has no ``--model`` option."""
     return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -355,8 +355,8 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run card of the merged output. Each fact in this card is a sum over the shards, or the fact of the
-    first shard.
+    """Returns the run card of the merged output. Each fact in this card is either summed over the shards or taken from
+    the first shard.
     """
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}

@@ -350,8 +350,8 @@ class _TrieTables:
         return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
-        """Returns the hash of a prefix that is extended by the word in a slot. The hash of a prefix of one word is the
-        slot of this word.
+        """Returns the hash of a prefix extended by the word in a slot. The hash of a prefix of one word is the slot of
+        this word.
         """
         return (before * 40503 + slot) & (self._PREFIXES - 1)
 
@@ -483,7 +483,7 @@ class _TrieTables:
         return same
 
     def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
-        """Returns the positions of words at which a match may begin, or that may be watched.
+        """Returns the positions of words that may begin a match or may be watched.
 
         Returns:
             The positions of the words, and the rows of the positions at which an alias of several words may begin.

@@ -203,7 +203,7 @@ def find_uses_of(
 
 
 def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
-    """Returns the highest of the uses found for each of n mentions."""
+    """Returns, for each of n mentions, the highest-ranked use that was found."""
     uses = bytearray(n)  # plain integers: single places are written
     for row, use in chain.from_iterable(found):
         if use > uses[row]:

@@ -121,7 +121,7 @@ class Ratio:
 
     Attributes:
         numerator, denominator: Names of the columns to sum.
-        unit: Number by which the numerator is divided to express it in units of 1.
+        unit: Divisor that converts the numerator to units of 1.
     """
 
     numerator: str

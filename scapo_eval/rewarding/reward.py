@@ -102,8 +102,8 @@ class RewardConfig:
             hedged mentions (:mod:`scapo_eval.matching.uses`).
         piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of
             its pieces as arguments.
-        response_reward: Custom function whose value is added to the reward of every piece, and thus to every token with
-            text. The function ``response_reward`` receives the result as its argument.
+        response_reward: Custom function whose return value is added to the reward of every piece, and thus to that of
+            every token with text. The function ``response_reward`` receives the result as its argument.
         answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
         template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier

@@ -113,7 +113,8 @@ class TextCredit:
             rows: Range of text indices.
             eos: Credit for the end-of-sequence token.
             truncated: Treatment of the last piece of an unfinished text.
-            finished: True for texts that ended by themselves, as one value or as one value per text in ``rows``.
+            finished: True for texts that ended on their own, given as a single value or as one value per text in
+                ``rows``.
 
         Returns:
             The (tokens,) float32 advantages, and the (rows + 1,) bounds of the texts in these advantages.

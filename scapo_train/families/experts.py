@@ -113,7 +113,7 @@ def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weigh
     (experts, outputs, rank).
 
     Args:
-        layer: peft's module around a stack.
+        layer: peft module that wraps a stack.
         whole: Function that gathers a sharded weight.
     """
     lora_a, lora_b = (whole(linear.weight) for part in (layer.lora_A, layer.lora_B) for linear in part.values())

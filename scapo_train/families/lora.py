@@ -30,7 +30,9 @@ _NAME = "default"
 
 
 def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
-    """Returns the linear layers of a language model by their names in a decoder layer, such as ``self_attn.q_proj``."""
+    """Returns the linear layers of a language model, keyed by their names within a decoder layer, such as
+    ``self_attn.q_proj``.
+    """
     return {
         name: module
         for layer in language_model.layers

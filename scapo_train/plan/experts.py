@@ -76,7 +76,7 @@ def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lor
 
 
 class ExpertsMemory(Memory):
-    """Memory of one GPU for a model with experts in place of the MLP."""
+    """Memory required on one GPU for a model with experts in place of the MLP."""
 
     def _block(self, tokens: float) -> Peaks:
         model, lora = self.config.model, self.config.lora

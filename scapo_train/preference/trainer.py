@@ -80,7 +80,7 @@ class PreferenceTrainer(Loop):
         return Task(sources)
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Returns prompts without a length limit. Lengths are checked later, together with the responses."""
+        """Returns the prompts without limiting their length. Lengths are checked later, together with the responses."""
         return Prompts(sources, models.processor, self.config.data.max_bad, workers=self.config.data.workers)
 
     def prepare(self) -> None:

@@ -166,8 +166,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Identity of the trial.
-        design: Hash of the world's rules and the scheme's settings. A result is rejected if the current code has other
-            rules or settings.
+        design: Hash of the world's rules and the scheme's settings. A result is rejected if the rules or settings of
+            the current code differ from those of the result.
         measured: Rates of the model on the held-out pictures, or None if the trial failed.
         failed: Error message if the trial failed.
         seconds: Duration of the trial in seconds.
