@@ -297,7 +297,7 @@ synchronization.
 ## Ray, vLLM and training, resolved
 
 The table shows which versions are installed together with each release of Ray and vLLM on Python 3.12. The last column
-shows if a release of vLLM is compatible with the extra `train`, and with which version of transformers.
+shows whether a vLLM release is compatible with the extra `train` and, if so, with which version of transformers.
 
 {paired}
 
@@ -310,9 +310,9 @@ The dependencies were resolved on {day}, for systems with glibc 2.31 or newer. *
 
 ## Resolved: the extras
 
-Each extra was resolved with the lowest allowed versions of its dependencies, and with the newest. The version pins of
-`trl` and `verl` are incompatible, and `vllm` and `ray-llm` require their own version of torch. `[trl]` needs Python
-3.11 or later. pyspark is published only as source, so the check of `[spark]` builds it, as pip does.
+Each extra was resolved with both the lowest allowed and the newest versions of its dependencies. The version pins of
+`trl` and `verl` are incompatible, and `vllm` and `ray-llm` each require their own version of torch. `[trl]` needs
+Python 3.11 or later. pyspark is published only as source, so the check for `[spark]` builds pyspark, as pip does.
 
 {extras}
 

@@ -25,7 +25,7 @@ def compare(
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Results:
-    """Compares runs of one benchmark with the first run, with differences, intervals and paired tests.
+    """Compares runs of one benchmark with the first run by means of differences, intervals and paired tests.
 
     Args:
         runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or by
@@ -70,7 +70,7 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the Python function that scores a benchmark from this or another package, like ``scapo_eval.NAME``.
+    """Returns the Python function, such as ``scapo_eval.NAME``, that scores a benchmark from this or another package.
 
     Args:
         name: Name of the benchmark. The function of the benchmark ``capscore`` is :func:`scapo_eval.score`.

@@ -47,7 +47,7 @@ class CheckResult(NamedTuple):
 
     Attributes:
         tokens, wrong: Number of compared tokens, and number of tokens with a different credit.
-        loss: Loss that the library computed, and expected loss, or None if no loss was computed.
+        loss: The loss computed by the library and the expected loss, or None if no loss was computed.
         what: Description of the part of the library that was run.
     """
 
@@ -89,7 +89,7 @@ def tiny_tokenizer() -> Any:
 
 
 def write_world(folder: Path) -> dict[str, str]:
-    """Writes a ground truth and a vocabulary to files, and returns their paths by the names of the adapters'
+    """Writes a ground truth and a vocabulary to files, and returns their paths, keyed by the names of the adapters'
     arguments.
     """
     (folder / "truth.json").write_text(json.dumps({"objects": TRUTH, "labels": LABELS}))

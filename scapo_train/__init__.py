@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 8 -m scapo_train configs/qwen2_5_vl_7b.toml
 
-To understand the code, start with ``trainer.py``, which contains one optimization step. Each phase of the step is in a
-file of its own.
+To understand the code, start with ``trainer.py``, which contains one optimization step. Each phase of the step has its
+own file.
 """
 
 import os as _os
@@ -20,7 +20,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def interrupts_are_errors() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt again. While PyTorch is imported, Ctrl-C ends the process without a
+    """Makes Ctrl-C raise KeyboardInterrupt again. While PyTorch is being imported, Ctrl-C ends the process without a
     traceback.
     """
     if _signal.getsignal(_signal.SIGINT) is _leave:

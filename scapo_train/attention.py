@@ -1,4 +1,4 @@
-"""Check at the start of a run that ``model.attention`` computes the same log-probabilities as the default."""
+"""Checks at the start of a run that ``model.attention`` computes the same log-probabilities as the default."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ EXACT_GAP, MEAN_GAP = 1e-4, 0.05
 def check_attention(
     policy: Policy, processor: Any, sources: Sequence[PromptRecord], settings: Model, process_group: ProcessGroup
 ) -> None:
-    """Compares the log-probabilities of two short responses to a picture with those of PyTorch's attention.
+    """Compares the log-probabilities of two short responses to a picture with those obtained with PyTorch's attention.
 
-    The forward and backward passes of an update run once, because some kernels have no backward pass on some devices.
+    The forward and backward passes of an update are run once, because some kernels lack a backward pass on some
+    devices.
 
     Args:
         policy: Policy of the general path with the chosen attention.

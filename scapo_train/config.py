@@ -73,18 +73,18 @@ class Run:
             of the weights and moments.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
-        samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
+        samples_every: Number of steps between writes of responses to ``samples.jsonl``, and of the best and worst
             rollouts to ``extremes.jsonl``.
-        samples: Number of responses that are written each time. The responses are taken from the evaluation or from the
+        samples: Number of responses to write each time. The responses are taken from the evaluation or from the
             training step.
-        trackers: Names of additional destinations for metrics, ``tensorboard``, ``wandb`` or ``trackio``.
+        trackers: Names of additional destinations for metrics: ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
         keep_best: Name of a held-out metric, or an empty string. The checkpoint with the best value of this metric is
             kept in ``best/`` and exported instead of the last checkpoint.
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
-            With 0, training does not end early.
+            If the value is 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
             limit. With 0, the duration of training is not limited.
     """
@@ -116,15 +116,16 @@ class Model:
         dtype: Number format of the computation. Trained weights are stored in float32 or wider, because bfloat16
             weights would lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons
             of computations that differ only in rounding.
-        attention: Kernel of attention for families on the general path. At the start, log-probabilities are compared
-            with those of ``sdpa``. Families with shared prompts have their own attention.
+        attention: Attention kernel for families on the general path. At the start, log-probabilities are compared with
+            those of ``sdpa``. Families with shared prompts have their own attention.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
         reference: Location of the reference model's frozen weights. With ``device``, the weights are kept on the device
             in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
             and copied to the device when they are used.
         shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
-            of a machine; gradients are averaged across machines. This setting needs more memory and less network.
+            of a machine; gradients are averaged across machines. This setting needs more memory and causes less network
+            traffic.
         min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
             of the processor applies.
         max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
@@ -185,7 +186,7 @@ class Data:
             greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
             interpreted as a share of the prompts.
-        workers: Number of pictures that are read and resized at the same time, per process.
+        workers: Number of pictures per process that are read and resized at the same time.
         on_unknown_image: Treatment of prompts whose image is not in the ground truth, ``error`` or ``skip``.
     """
 
@@ -246,8 +247,8 @@ class Credit:
     """Settings of rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-        scheme: Name of the scheme, which is ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo``,
-            ``dr_grpo``, or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
+        scheme: Name of the scheme (``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo`` or ``dr_grpo``),
+            or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``).
             Response-level schemes require this setting.
         beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses.
@@ -265,7 +266,7 @@ class Credit:
         lam_g: Rate at which the reward grows with the number of new correct objects in a piece.
         lam_h: Rate at which the penalty grows with the number of hallucinated objects in a piece.
         rule: Rule for the division of responses into pieces.
-        claims: Mentions that count, ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
+        claims: Which mentions count: ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
             ``attribute``, ``relation`` and ``text`` are also possible. In the log, ``hal_rate``, ``cover_rate`` and
             ``cap_score`` refer only to presence.
@@ -275,19 +276,19 @@ class Credit:
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
             penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, improbable
             tokens have no penalty. A value above 0 requires ``loss.kl``.
-        reference_ratio: Maximum ratio of the probabilities that the policy and the reference assign to the tokens of a
-            piece together, without object names. The penalty of a piece with a larger ratio is at least ``r_h``. At the
-            start, the ratio is 1. With 0, as in the paper, the ratio is unlimited. A value above 0 requires
+        reference_ratio: Maximum ratio between the joint probabilities that the policy and the reference assign to the
+            tokens of a piece, excluding object names. The penalty of a piece with a larger ratio is at least ``r_h``.
+            At the start, the ratio is 1. With 0, as in the paper, the ratio is unlimited. A value above 0 requires
             ``loss.kl``.
         stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
-            (:mod:`scapo_eval.rewarding.stopping`). If empty, as in the paper, the decisions to continue or to end get
-            no separate credit.
+            (:mod:`scapo_eval.rewarding.stopping`). If this is empty, as in the paper, the decisions to continue or to
+            end receive no separate credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
             equal.
-        overlong: Length of the interval, in tokens before ``max_new_tokens``, over which ``dapo`` in its original form
+        overlong: Length, in tokens, of the interval before ``max_new_tokens`` in which the original form of ``dapo``
             reduces the reward of a response by 0 to 1.
     """
 
@@ -323,7 +324,7 @@ class Credit:
 
     @property
     def charges_wording(self) -> bool:
-        """True if pieces whose wording departs from the reference have a penalty."""
+        """True if pieces whose wording departs from the reference are penalized."""
         return bool(self.reference_floor or self.reference_ratio)
 
     def reward_config(self) -> RewardConfig:
@@ -355,8 +356,8 @@ class Loss:
             and then over responses. With ``constant``, the sum over tokens is divided by the number of responses times
             ``rollout.max_new_tokens``.
         mean_per_micro_batch: True to divide by the number of tokens in each micro-batch and to average over
-            micro-batches, as in verl's legacy actor. A value of True is for comparisons only, because the gradient then
-            depends on the division into micro-batches.
+            micro-batches, as in verl's legacy actor. Use True only for comparisons, because the gradient then depends
+            on the division into micro-batches.
         kl_alarm: Mean KL estimate per token above which an alarm is raised.
         engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
             token. The surrogate of each token is multiplied by the token's ratio, truncated at the maximum importance
@@ -411,7 +412,7 @@ class Optim:
         micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
             are divided into several rows. The gradient does not depend on the token limit.
         offload: True to keep trained weights, gradients and moments in host memory and to update them there. The GPU
-            receives the weights of a layer only for its use.
+            receives a layer's weights only when the layer is used.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -470,8 +471,8 @@ class Config:
 
     @property
     def updates_per_batch(self) -> int:
-        """Number of optimizer steps per batch of rollouts. With 1, all probability ratios are 1, and no forward pass
-        for the old log-probabilities is needed.
+        """Number of optimizer steps per batch of rollouts. With a value of 1, all probability ratios are 1, and no
+        forward pass for the old log-probabilities is needed.
         """
         return self.optim.mini_batches * self.optim.inner_epochs
 
@@ -764,7 +765,7 @@ def command_line(prog: str, description: str | None, *, resumes: bool = True) ->
     Args:
         prog: Name of the command.
         description: Description of the command.
-        resumes: True for commands that train, whose options include those for resuming.
+        resumes: True for training commands, which also have options for resuming.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     option = parser.add_argument

@@ -70,13 +70,12 @@ class Sampled:
         texts: Texts of the n responses.
         offsets: (T_i, 2) character spans of the tokens of each response.
         finished: (n,) mask that is True for responses that were not truncated.
-        columns: Pieces with their spans, counts and rewards, which are computed by Eq. 1 with the configured
-            coefficients.
+        columns: Pieces with their spans, their counts, and their rewards by Eq. 1 with the configured coefficients.
         group: Number of responses per prompt. The responses to a prompt are adjacent.
         reward: Reward that computed ``columns``, with its vocabulary and ground truth.
         logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under the
-            policy that sampled the tokens or under the reference. For the reference, ``loss.kl`` must be above 0,
-            otherwise the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
+            policy that sampled the tokens or under the reference. For the reference, ``loss.kl`` must be above 0;
+            otherwise, the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
             scheme must either call the function in every step or never.
     """
 
@@ -164,8 +163,7 @@ def credit(
         image_ids: Image ids of the n responses.
         responses: The n responses, group by group.
         group: Number of responses per prompt.
-        max_new_tokens: Maximum number of tokens in a response, for the overlong shaping of ``dapo`` in its original
-            form.
+        max_new_tokens: Maximum number of tokens in a response, for overlong shaping in the original form of ``dapo``.
         logprobs: Log-probabilities of the responses, for custom schemes, ``reference_floor`` and
             ``reference_ratio``.
     """
@@ -216,9 +214,9 @@ def wording_charged(sampled: Sampled, floor: float, ratio: float) -> NDArray[np.
         sampled: Responses and the rewards of their pieces.
         floor: A piece is charged if the reference gives one of its tokens a probability below this value. With 0, no
             piece is charged.
-        ratio: A piece is charged if the policy gives its tokens together more than this many times the probability that
-            the reference gives them. The policy equals the reference at the start, so no piece is charged then. With 0,
-            no piece is charged.
+        ratio: A piece is charged if the joint probability of its tokens under the policy is more than this many times
+            their joint probability under the reference. At the start, the policy equals the reference, so no piece is
+            charged. With 0, no piece is charged.
     """
     charged = np.zeros(len(sampled.columns.reward), dtype=np.bool_)
     reference = sampled.logprobs("reference")
@@ -251,7 +249,7 @@ def name_tokens(
 def with_stop(
     sampled: Sampled, advantages: Sequence[NDArray[np.float32]], truncated: Truncated
 ) -> list[NDArray[np.float32]]:
-    """Replaces the advantages at piece boundaries by the credit of the decision to continue or to end.
+    """Replaces the advantages at piece boundaries with the credit of the decision to continue or to end.
 
     The credit at a boundary is assigned to the first token of the next piece, or to the end-of-sequence token
     (:mod:`scapo_eval.rewarding.stopping`). All other tokens keep their advantages. With ``truncated="mask"``, the last
@@ -314,7 +312,7 @@ def token_weights(
     """Returns, for each of n responses, the weight that its tokens have in the loss of an update.
 
     Args:
-        loss: Settings with the normalizer.
+        loss: Settings of the loss, including the normalizer.
         lengths: (n,) number of tokens in each response of this rank.
         tokens: Number of tokens in the update, over all ranks.
         responses: Number of responses in the update, over all ranks.

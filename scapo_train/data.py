@@ -102,7 +102,7 @@ def read_prompts(
         images: Folder against which relative image names are resolved, or an empty string for the folder of the prompts
             file.
         oracle: Ground truth that must contain all images.
-        skip_unknown: True to omit prompts whose image is not in the ground truth, with a warning.
+        skip_unknown: True to omit, with a warning, prompts whose image is not in the ground truth.
 
     Raises:
         InputErrors: If lines are invalid, or ids are not in the ground truth. The error lists each fault with its line.
@@ -293,8 +293,8 @@ def _part(part: Any, where: str) -> dict[str, str]:
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
-    """Returns the indices of a step's prompts. In each epoch, the prompts are permuted anew, and prompts that do not
-    fill a last step are omitted.
+    """Returns the indices of a step's prompts. In each epoch, the prompts are permuted anew, and prompts that are left
+    over after the last full step are omitted.
 
     Args:
         step: Number of the step, starting at 0.
@@ -314,7 +314,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
 
 
 class Prompts:
-    """Preparation of prompts for the model, in which the next prompts are prepared during the current step.
+    """Preparation of prompts for the model: the next prompts are prepared during the current step.
 
     Args:
         sources: Records of the prompts file.
@@ -351,8 +351,8 @@ class Prompts:
             following: Indices of the prompts that the next call will request and that are prepared in advance.
 
         Raises:
-            InputError: If more than ``max_bad`` prompts have unreadable pictures, the pictures of all prompts are
-                unreadable, or a prompt is too long.
+            InputError: If more than ``max_bad`` prompts have unreadable pictures, if the pictures of all prompts are
+                unreadable, or if a prompt is too long.
         """
         wanted = tuple(indices)
         pending = self._next[1] if self._next[0] == wanted else self._begun(wanted)

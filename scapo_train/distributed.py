@@ -73,7 +73,7 @@ class ProcessGroup:
 
 
 def backend_of(device: torch.device) -> str:
-    """Returns the backend of collective operations. On GPUs, tensors in host memory are reduced by gloo."""
+    """Returns the backend for collective operations. On GPUs, tensors in host memory are reduced by gloo."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
@@ -119,8 +119,8 @@ def join_process_group() -> Iterator[ProcessGroup]:
 def leave(code: int) -> NoReturn:
     """Ends the process with an exit code.
 
-    A process of a group on CPUs ends without unloading its libraries. While the libraries are unloaded, torch 2.13
-    sometimes aborts in gloo's threads, and a successful run would be reported as failed.
+    On CPUs, the processes of a group end without unloading their libraries. While the libraries are unloaded, torch
+    2.13 sometimes aborts in gloo's threads, so that a successful run would be reported as failed.
     """
     if dist.is_initialized():
         atexit._run_exitfuncs()  # exit handlers, such as a tracker's last upload

@@ -3,7 +3,7 @@
 The checks use the same number of ranks as training:
 
 - Collective operations compute correct sums.
-- A step of a small sharded model gives the same gradients as one process.
+- A step of a small sharded model yields the same gradients as a step in a single process.
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
   also match the trainer's (see :mod:`scapo_train.samplers.vllm`).
 - A run that is killed after its first checkpoint resumes and ends in the same state.

@@ -1,9 +1,10 @@
-"""``python -m scapo_train.floor CONFIG``: prints how many pieces ``credit.reference_floor`` would charge at the start.
+"""``python -m scapo_train.floor CONFIG``: prints the number of pieces that ``credit.reference_floor`` would charge at
+the start.
 
-A floor that suits one model can charge a third of the pieces of another model. The command samples responses from the
-start model as the first training steps would, and computes the lowest probability that the reference assigns to a token
-of each piece, without object names. The first table shows the floor that charges a given share of pieces, and the
-second table shows the share that a given floor charges. Nothing is trained.
+A floor that suits one model can penalize a third of the pieces of another model. The command samples responses from the
+start model as the first training steps would. For each piece, it computes the lowest probability that the reference
+assigns to a token outside object names. The first table shows the floor at which a given share of pieces is charged,
+and the second table shows the share that is charged at a given floor. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class LowestProbabilities:
     """Lowest probability of a token in each piece under the reference.
 
     Attributes:
-        log_probability: (pieces,) lowest log-probability of a token outside of object names. Infinite for pieces that
-            consist of a name.
-        prompt: (pieces,) number of the prompt of each piece.
+        log_probability: (pieces,) lowest log-probability of a token outside of object names. The value is infinite for
+            pieces that consist of a name.
+        prompt: (pieces,) number of the prompt to which each piece belongs.
     """
 
     log_probability: NDArray[np.float64]
     prompt: NDArray[np.int64]
 
     def floor_of(self, share: float) -> float:
-        """Returns the floor that charges a share of the pieces."""
+        """Returns the floor at which a share of the pieces is charged."""
         return float(np.exp(np.quantile(self.log_probability, share, method="lower")))
 
     def share_of(self, floor: float) -> tuple[float, float, float]:
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: int) -> LowestProbabilities:
-    """Samples responses from the start model, and returns the lowest probability in each piece, on every rank.
+    """Samples responses from the start model, and returns, on every rank, the lowest probability in each piece.
 
     Args:
         config: Settings of the training run, with ``loss.kl`` above 0.

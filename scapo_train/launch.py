@@ -1,8 +1,8 @@
 """``python -m scapo_train.launch --nproc-per-node N CONFIG``: runs torchrun and returns the exit code of the ranks.
 
-torchrun itself returns 1 for every failure of its processes. A scheduler that restarts a job after code 75 (a rank has
-died, or ``--max-hours`` have passed) but not after code 2 (invalid input) needs the exit code of the ranks. The
-arguments are those of torchrun, followed by those of ``python -m scapo_train``. For training on pairs, use ``-m
+torchrun itself returns 1 for every failure of its processes. Schedulers need the exit code of the ranks to restart a
+job after code 75 (a rank has died, or ``--max-hours`` have passed) but not after code 2 (invalid input). The arguments
+are those of torchrun, followed by those of ``python -m scapo_train``. For training on pairs, use ``-m
 scapo_train.preference``.
 """
 

@@ -1,7 +1,7 @@
 """Computation of the log-probabilities of given tokens without keeping the logits of all tokens in memory.
 
-A response of T tokens over a vocabulary of V has T x V logits. At V = 152,000, these logits need more memory than all
-other parts of a training step. The logits are therefore computed in chunks, in the forward pass and again in the
+A response of T tokens over a vocabulary of size V has T x V logits. At V = 152,000, these logits need more memory than
+all other parts of a training step. The logits are therefore computed in chunks, in the forward pass and again in the
 backward pass. Between the passes, only three values are kept per token.
 """
 

@@ -1,5 +1,5 @@
-"""Parts of a training run that do not depend on the kind of step, which are models, evaluation, checkpoints, signals,
-the log and the export.
+"""Parts of a training run that do not depend on the kind of step: models, evaluation, checkpoints, signals, the log and
+the export.
 
 :mod:`scapo_train.trainer` defines the step of SCAPO and its baselines on rollouts. :mod:`scapo_train.preference`
 defines the step of the baselines on pairs.
@@ -219,13 +219,13 @@ class Loop(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Creates all other objects that a step needs. ``prepare`` is called after the models exist and before a
-        checkpoint is loaded.
+        """Creates all other objects that a step needs. ``prepare`` is called after the models have been created and
+        before a checkpoint is loaded.
         """
 
     @abstractmethod
     def train_step(self) -> Metrics:
-        """Makes one training step and returns its metrics."""
+        """Performs one training step and returns its metrics."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class Loop(ABC):
     # --- the run ------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
-        """Makes all remaining steps, exports the model, and returns the folder of the run.
+        """Performs all remaining steps, exports the model, and returns the folder of the run.
 
         Raises:
             Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state has been saved.
@@ -334,8 +334,8 @@ class Loop(ABC):
         return bool(every) and (step % every == 0 or step == self.steps)
 
     def evaluate(self, step: int) -> Metrics:
-        """If an evaluation is due after this step, describes the held-out images, writes samples of the responses, and
-        returns the scores.
+        """Describes the held-out images, writes samples of the responses, and returns the scores, if an evaluation is
+        due after this step.
         """
         run, data, process_group = self.config.run, self.config.data, self.process_group
         scored = bool(data.evaluation) and self.due(run.evaluate_every, step)

@@ -23,7 +23,7 @@ class TokenLoss:
     Attributes:
         loss: Sum over tokens of ``weight * (surrogate + kl_weight * kl)``, as a scalar tensor.
         clipped: Number of tokens whose gradient was clipped to 0, as a scalar tensor.
-        kl: Sum of the KL estimates, as a scalar tensor. The value is 0 without a reference.
+        kl: Sum of the KL estimates, as a scalar tensor. The value is 0 if there is no reference.
     """
 
     loss: Tensor

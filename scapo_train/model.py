@@ -46,10 +46,10 @@ class Family:
 
     Attributes:
         name: Name of the family.
-        policy: Class that computes the forward pass, either with shared prompts or by the general path.
+        policy: Class that computes the forward pass, either with shared prompts or along the general path.
         language: Name of the attribute of ``vlm.model`` that contains the language model.
-        one_dtype: True if transformers requires that the outputs and the weights of the vision tower have the same
-            dtype, so that the tower must have the dtype of the embedding.
+        one_dtype: True if transformers requires the outputs and the weights of the vision tower to have the same dtype,
+            which must then be the dtype of the embedding.
     """
 
     name: str
@@ -146,7 +146,7 @@ def load_policy(
     With a single process, the parameters are not sharded. Trained parameters are float32 or wider, and the computation
     uses autocast. With several processes, the parameters are sharded (FSDP2). The first process reads the files and
     sends the shards to the other processes, so that the host memory contains one copy of the model and not one copy per
-    GPU. Every rank has the whole frozen vision tower, so that ranks without a picture need not take part in its
+    GPU. Every rank holds the whole frozen vision tower, so that ranks without a picture need not take part in its
     computation.
 
     Args:
@@ -156,8 +156,8 @@ def load_policy(
         reference: True to load a model without trained parameters.
         lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
         seed: Seed of the adapters' initial values.
-        offload: True to keep the policy's shards in host memory (``optim.offload``). A single process then also has
-            shards.
+        offload: True to keep the policy's shards in host memory (``optim.offload``). In this case, even a single
+            process has shards.
 
     Raises:
         ScapoError: If the model cannot be loaded or is not supported.

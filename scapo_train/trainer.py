@@ -1,8 +1,8 @@
 """One complete optimization step, from prompts, rollouts, credit and log-probabilities to the update and the metrics.
 
 All schemes use the same optimization step. The schemes differ in the advantages from ``credit.py`` and, in their
-published forms, in the settings of the loss. Each phase of the step is in a separate file. ``loop.py`` contains all
-objects that are used in more than one step.
+published forms, in the settings of the loss. Each phase of the step is implemented in a separate file. ``loop.py``
+contains all objects that are used in more than one step.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Trainer(Loop):
         return {**super().state(), "alarms": self.alarms.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores the output of :meth:`state` from a checkpoint."""
+        """Restores from a checkpoint the state that :meth:`state` returned."""
         super().restore(state)
         if "alarms" in state:
             self.alarms.restore(state["alarms"])
 
     def train_step(self) -> Metrics:
-        """Makes one step of the paper's Algorithm 1 and returns its metrics."""
+        """Performs one step of the paper's Algorithm 1 and returns its metrics."""
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
             prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))

@@ -54,10 +54,10 @@ class UpdateResult:
 
     Attributes:
         tokens: Number of response tokens in the updates. A token counts once per inner epoch.
-        kl: Sum over tokens of the KL estimate.
+        kl: Sum of the KL estimate over tokens.
         clipped: Number of tokens whose gradient was clipped to 0.
         entropy: Sum over tokens of the policy's entropy, in nats.
-        p_end: Sum over tokens of the probability of an end of sequence.
+        p_end: Sum of the end-of-sequence probability over the tokens.
         mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
         loss: Mean loss over the updates, or NaN if all updates were skipped.
         grad_norm: Mean gradient norm over the updates before clipping, or NaN if all updates were skipped.
@@ -196,7 +196,7 @@ class Updater:
         return logprobs
 
     def update(self, mini_batches: Sequence[Sequence[MicroBatch]], credited: CreditedBatch, step: int) -> UpdateResult:
-        """Makes all optimizer steps of a batch.
+        """Performs all optimizer steps for a batch.
 
         Args:
             mini_batches: Output of :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
@@ -309,7 +309,7 @@ class Updater:
 
 
 def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: int, steps: int) -> float | None:
-    """Makes one optimizer step with the accumulated gradients, and clears the gradients.
+    """Performs one optimizer step with the accumulated gradients, and clears the gradients.
 
     Args:
         optim: Settings of the optimizer.
@@ -393,12 +393,13 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
 
 
 def evenly(lengths: Sequence[int], number: int) -> list[list[int]]:
-    """Distributes indices over a number of shares with nearly equal sums of lengths: the longest first, each to the
-    smallest share. The shares and the indices in each share are in ascending order of length.
+    """Distributes indices over a number of shares so that the sums of lengths are nearly equal. In order of decreasing
+    length, each index is added to the smallest share. The shares and the indices in each share are in ascending order
+    of length.
 
     Args:
         lengths: Lengths in ascending order.
-        number: Number of shares. Some are empty if there are more shares than lengths.
+        number: Number of shares. Some shares are empty if there are more shares than lengths.
     """
     shares: list[tuple[int, list[int]]] = [(0, []) for _ in range(number)]
     for k in reversed(range(len(lengths))):

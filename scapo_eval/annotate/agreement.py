@@ -111,5 +111,5 @@ def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.i
 
 
 def _cells(store: Store) -> Iterator[tuple[str, ClaimKey | None]]:
-    """Yields the image id and the claim of every row. The claim is None if the cells are labels."""
+    """Yields the image id and the claim of every row. The claim is None if the cells represent labels."""
     yield from zip(store.image_ids, store.claims or repeat(None), strict=False)

@@ -1,5 +1,5 @@
-"""The first annotation pass over all cells, with one question per image and label or several labels per call, or one
-question per claim about an image.
+"""The first annotation pass over all cells. It asks one question per image and label, about several labels per call, or
+one question per claim about an image.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class JudgedClaims:
 
         Args:
             store: Run of claims, open for writing.
-            rows: (claims,) mask of the claims whose states to store.
+            rows: (claims,) mask of the claims whose states are stored.
         """
         never = rows & (store.provenance_ids.max(axis=1) < 0)
         known = [
@@ -148,7 +148,8 @@ def open_or_create(
         folder: Folder of the run.
         images: Images of the run.
         vocabulary: Vocabulary of the run.
-        claims: Claims that are the cells of the run. None makes a cell of every image and label.
+        claims: Claims that are the cells of the run. If this is None, each combination of an image and a label becomes
+            a cell.
 
     Raises:
         InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other

@@ -1,5 +1,5 @@
-"""The export of a run, which writes the matrix E* or the claim matrix to a file for scorers and rewards, with a card of
-its origin.
+"""Exports a run by writing the matrix E* or the claim matrix to a file for scorers and rewards, with a card about its
+origin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def finalize(
         output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``. A claim matrix is a ``.npz`` file.
         allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
         license: License of the matrix. The images keep their own licenses.
-        note: Description of the matrix that the card quotes.
+        note: Description of the matrix, for quotation in the card.
         thresholds: Two thresholds for cells with a probability: the label is absent if P(yes) is below the first
             threshold, present if P(yes) is at least the second threshold, and unknown in between. The matrix file also
             contains the probabilities.
@@ -110,7 +110,7 @@ def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
     Args:
         store: Annotation run.
         output: Name of the JSON Lines file. Paths of images in the folder of the output file, or in its subfolders, are
-            relative to the folder of the output file.
+            relative to that folder.
         prompt: Text of the prompt.
 
     Returns:
@@ -303,7 +303,9 @@ def markdown(card: Mapping[str, Any]) -> str:
 
 
 def _subject(card: Mapping[str, Any]) -> list[str]:
-    """Returns what the matrix decides, and for how many images and labels, or claims of each kind."""
+    """Returns what the matrix decides, together with the numbers of images and labels, or the number of claims of each
+    kind.
+    """
     cells, images, claims = card["cells"], card["images"], card.get("claims")
     if claims:
         rows = [[kind, *(f"{n:,}" for n in counts.values())] for kind, counts in claims.items()]

@@ -3,13 +3,14 @@ prompts.
 
 Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
 the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, among images in which
-the judge calls the label present. The rate ``p1`` is estimated per label. The rate ``p0`` is the share of rollouts that
-mention a label, among images in which the judge calls the label absent. The rate ``p0`` is estimated over all labels.
-If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence against the
-verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of disagreement are
-ranked by the log-likelihood ratio. In the first kind, many rollouts claim a label that is judged absent. In the second
-kind, no rollout mentions a label that is judged present and is usually mentioned. Rollouts from one model repeat each
-other's errors. Therefore, the ranking shows which cells to check, but not which of the two sides is right.
+the judge calls the label present. The rate ``p1`` is estimated per label. Among images in which a label is absent
+according to the judge, the rate ``p0`` is the share of rollouts that mention the label. The rate ``p0`` is estimated
+over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence
+against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of
+disagreement are ranked by the log-likelihood ratio. In cases of the first kind, many rollouts claim a label that is
+judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned. Rollouts
+from one model repeat each other's errors. Therefore, the ranking shows which cells to check, but not which of the two
+sides is right.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _PRIOR = 8.0  # weight, in rollouts, of the mean rate of all labels in a label's
 
 @dataclass(frozen=True)
 class RolloutMentions:
-    """Counts of the rollouts that mention each label, per image.
+    """Per-image counts of the rollouts that mention each label.
 
     Attributes:
-        claims: (images, labels) array with the number of rollouts of each image that mention each label.
+        claims: (images, labels) array with the number of rollouts for an image that mention a label.
         rollouts: (images,) array with the number of rollouts of each image.
         texts: Texts of all rollouts, which are searched for words that the vocabulary does not cover.
         unknown: Number of rollouts whose image is not part of the run.
@@ -100,7 +101,7 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
     """Counts the mentions in rollout or caption files, image by image.
 
     Args:
-        store: Run that provides vocabulary and images.
+        store: Run that provides the vocabulary and the images.
         paths: Caption or rollout files in any format that ``scapo-eval`` reads, with one or several texts per image.
 
     Raises:
@@ -168,7 +169,7 @@ def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np
 
 
 def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedCell]) -> list[LabelConfusion]:
-    """Returns the agreement of judge and rollouts for each label, most disputed labels first.
+    """Returns the agreement between the judge and the rollouts for each label, starting with the most disputed labels.
 
     Args:
         store: Run that contains the verdicts.

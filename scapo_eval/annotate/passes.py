@@ -243,9 +243,7 @@ def _write(
     reason: str,
     outcome: PassOutcome,
 ) -> None:
-    """Stores the verdicts of a block, prompt by prompt, except verdicts that the cell already has from
-    an equal call.
-    """
+    """Stores the verdicts of a block, prompt by prompt, except those that a cell already has from an identical call."""
     cells: dict[tuple[PassKind, str, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)

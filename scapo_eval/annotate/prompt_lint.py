@@ -6,8 +6,8 @@ marks ``chair`` as absent although claims that refer to stools are true. The che
 findings:
 
 - ``excluded``: the prompt lists an alias of the label among the objects that do not count.
-- ``both``: the prompt lists an alias both among the objects that count and among those that do not. A prompt with this
-  finding is often correct ("stools used as tables"), so a person should read the sentence.
+- ``both``: the prompt lists an alias both among the objects to count and among the objects not to count. A prompt with
+  this finding is often correct ("stools used as tables"), so a person should read the sentence.
 - ``subtype``: the prompt excludes subtypes and never lists the alias among the objects that count.
 - ``unnamed``: a label-specific or joint prompt never mentions the alias.
 """
@@ -38,14 +38,14 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label whose objects a judge may fail to count if it follows a prompt.
+    """Aliases of a label for objects that a judge may fail to count if the judge follows a prompt.
 
     Attributes:
         kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.
         prompt: Id of the prompt.
         label: Label of the aliases.
         aliases: Aliases as written in the vocabulary.
-        text: Sentence of the prompt that causes the finding, or an empty string if the prompt does not mention the
+        text: Sentence in the prompt that causes the finding, or an empty string if the prompt does not mention the
             aliases.
     """
 

@@ -1,5 +1,5 @@
-"""Prompts that ask a judge about labels, and a strict parser for the answers, which returns one verdict per label or
-none at all.
+"""Prompts that ask a judge about labels, and a strict parser that returns either one verdict per label or none at all
+for an answer.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
 contains the prompts that the paper prints, verbatim. A user's file can replace any template. A template file may
@@ -192,7 +192,7 @@ def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class LabelPrompt:
-    """A prompt about one image, whose answer contains one verdict per label.
+    """A prompt about one image that is answered with one verdict per label.
 
     Attributes:
         name: Name of the template.
@@ -256,7 +256,7 @@ class LabelPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPrompt:
-    """The prompt about one claim, the same as in ``scapo-eval judge claims``.
+    """The prompt about one claim, which is identical to the prompt in ``scapo-eval judge claims``.
 
     Attributes:
         id: The text ``claim@hash``. All claims share the id, because their prompts differ only in the question.

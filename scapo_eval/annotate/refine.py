@@ -56,8 +56,8 @@ def prompts_for(
         labels: Labels to ask about individually, with the general label template unless ``own`` names a file for the
             label.
         own: Mapping from labels to files with custom prompts.
-        groups: Mapping from groups of labels to ask about together to files with custom prompts, or to None for the
-            general joint template.
+        groups: Mapping whose keys are groups of labels to ask about together. Each value is a file with custom prompts,
+            or None for the general joint template.
         published: True to replace the general templates by the paper's prompts.
         one_word: True to ask for only the word yes or no and to store its probability. If ``one_word`` is true, joint
             prompts are refused.
@@ -161,7 +161,7 @@ def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np
     """Returns an (images, prompts) mask of the calls that a refinement still requires.
 
     A call is required if one of its cells belongs to the refinement and is still undecided. A cell is considered
-    decided if a person or an equal call (same prompt, judge, round and reason) has decided it.
+    decided if it was decided by a person or by an equal call (same prompt, judge, round and reason).
     """
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []

@@ -67,12 +67,12 @@ def write_sample(
         pool: Images to draw from.
         n: Number of images to draw.
         seed: Seed of the draw.
-        exclude: Files and folders whose images are excluded, which can be ground truth files, caption files, lists, or
-            COCO annotations.
+        exclude: Files and folders whose images are excluded: ground truth files, caption files, lists, or COCO
+            annotations.
         sources: Names of the files and folders from which the pool was read.
 
     Returns:
-        The content of the card of the sample.
+        Content of the sample's card.
     """
     kept_out = {source: image_ids(source) for source in exclude}
     everything = frozenset().union(*kept_out.values())

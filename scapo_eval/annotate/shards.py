@@ -24,7 +24,7 @@ SHARD = "shard.json"
 
 
 def keep_shard(store: Store, shard: Shard | None) -> None:
-    """Marks a run as one shard of the work, or checks that an existing mark names the same shard.
+    """Marks a run as one shard of the work, or checks that an existing mark refers to the same shard.
 
     Raises:
         InputError: If the run was started as another shard, or as a run without shards.
@@ -71,8 +71,8 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
         The merged run, which is open for writing.
 
     Raises:
-        InputError: If a shard is missing or appears twice, if a run has other images or labels than the others, or if a
-            run contains verdicts on images of another shard.
+        InputError: If a shard is missing or appears twice, if the images or labels of a run differ from those of the
+            other runs, or if a run contains verdicts on images of another shard.
     """
     shards = {folder: shard_of(folder) for folder in folders}
     check_complete([(folder, shards[folder]) for folder in folders])

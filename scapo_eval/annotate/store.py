@@ -133,8 +133,8 @@ class Store:
             folder: Folder of the run. The folder is created if it does not exist. An existing folder must be empty.
             images: Images with distinct ids.
             vocabulary: Vocabulary with the labels.
-            claims: Image id -> distinct claims about the image, which become the cells of the run. None makes a cell of
-                every image and label.
+            claims: Image id -> distinct claims about the image, which become the cells of the run. None creates a cell
+                for every combination of image and label.
 
         Raises:
             InputError: If there are no images, if the folder contains a run or other files, or if the folder cannot be
@@ -241,7 +241,7 @@ class Store:
         return MappingProxyType(self._excluded)
 
     def refuse_claims(self) -> None:
-        """Raises an error if the cells of the run are claims, for commands that need labels.
+        """Raises an error, for commands that need labels, if the cells of the run are claims.
 
         Raises:
             InputError: If the cells are claims.
@@ -261,7 +261,7 @@ class Store:
 
     @cached_property
     def columns(self) -> Mapping[str, int]:
-        """Label, or kind of claims -> column."""
+        """Mapping from labels, or kinds of claims, to columns."""
         return {label: column for column, label in enumerate(self.labels)}
 
     @cached_property
@@ -280,7 +280,9 @@ class Store:
         return {"image_id": self.image_ids[row], "label": self.labels[column], **question}
 
     def find(self, record: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Returns row and column of the cell that a record names as :meth:`name_of` does, or None for another cell."""
+        """Returns the row and column of the cell that a record names in the format of :meth:`name_of`, or None for
+        other cells.
+        """
         image, label, claim = (record.get(key) for key in ("image_id", "label", "claim"))
         if not isinstance(image, str) or not isinstance(label, str):
             return None
@@ -383,14 +385,14 @@ class Store:
     def id_of(self, provenance: CellProvenance) -> int:
         """Returns the position of a provenance in the list ``provenances``.
 
-        A provenance without verdicts gets the position -2, which no cell refers to.
+        A provenance without verdicts gets the position -2, to which no cell refers.
         """
         return self._ids.get(provenance, _NONE - 1)
 
     @property
     def provenance_ids(self) -> NDArray[np.int32]:
-        """(images, labels) matrix with the position in ``provenances`` of each current verdict's provenance, or -1 for
-        cells without a verdict.
+        """(images, labels) matrix of the positions in ``provenances`` at which the provenances of the current verdicts
+        are stored, or -1 for cells without a verdict.
         """
         return self._latest
 
@@ -429,7 +431,7 @@ class Store:
             form: Type that each line must have, in msgspec's notation.
 
         Raises:
-            InputError: If a line does not have the required type. The message names the line number.
+            InputError: If a line does not have the required type. The message states the line number.
         """
         path = self.folder / name
         data = read_bytes(path) if path.exists() else b""
@@ -448,7 +450,7 @@ class Store:
     def unsettled(self) -> NDArray[np.bool_]:
         """(rows, labels) mask of the cells without a verdict.
 
-        Claims that a judge has left undecided are settled: their state is unknown.
+        Claims that a judge has left undecided count as settled: their state is unknown.
         """
         undecided = np.array([*(bool(provenance.answer) for provenance in self._provenances), False])
         return np.asarray((self.matrix == UNKNOWN) & self.cells & ~undecided[self._latest])
@@ -489,8 +491,8 @@ class Store:
     def compact(self) -> None:
         """Merges the log of verdicts into the archive. All versions of every cell are kept.
 
-        The archive names the log that follows it. Therefore, if the process is killed during the merge, verdicts are
-        neither lost nor duplicated.
+        The archive contains the name of the log that follows it. Therefore, if the process is killed during the merge,
+        verdicts are neither lost nor duplicated.
         """
         self._must_write()
         versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])
@@ -562,8 +564,8 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """Reads the archive, and returns the log that follows it. Reads the archive and the log again if a writer
-        merges the log in the meantime.
+        """Reads the archive, and returns the log that follows it. Reads the archive and the log again if a writer has
+        merged the log in the meantime.
         """
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
@@ -592,7 +594,7 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error for files of a run that contradict each other.
+        """Returns the error that is used if files of a run contradict each other.
 
         The error lists all files that are involved, because any of them may be damaged.
         """

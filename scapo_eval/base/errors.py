@@ -1,4 +1,4 @@
-"""Exceptions for users, whose one-line messages state the place of a problem and its remedy."""
+"""User-facing exceptions, whose one-line messages state the place of a problem and its remedy."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class InputError(ScapoError):
 
 
 class InputWarning(UserWarning):
-    """A warning about input that can be used, but is possibly not what the user intended. The command-line programs
-    print the warning in one line.
+    """A warning about input that is usable but may not be what the user intended. The command-line programs print the
+    warning in one line.
     """
 
 
@@ -231,7 +231,7 @@ UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 def unfit(error: Exception) -> str:
-    """Returns a text for messages that states why a record cannot be read.
+    """Returns a message text that states why a record cannot be read.
 
     For a ValueError, the reason is the text of the exception. For other exceptions, the reason includes the type of the
     exception.

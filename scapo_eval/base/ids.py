@@ -1,4 +1,4 @@
-"""Normalization of image ids, by which all spellings of an id in COCO, AMBER and other data sets become equal."""
+"""Normalizes image ids, so that all spellings of an id in COCO, AMBER and other data sets become equal."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ _ENDING = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
 
 def file_name_of(image_id: str) -> str:
-    """Removes folder and extension from an image id: ``val/cat.jpg`` and ``cat.png`` become ``cat``."""
+    """Removes the folder and the extension from an image id: ``val/cat.jpg`` and ``cat.png`` become ``cat``."""
     folder = max(image_id.rfind("/"), image_id.rfind("\\"))
     return _ENDING.sub("", image_id[folder + 1 :])

@@ -1,4 +1,4 @@
-"""One-line ``repr`` texts, for notebooks and logs, of objects that contain much data."""
+"""One-line ``repr`` texts of objects that contain much data, for notebooks and logs."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ _SPACES = re.compile(r"\s+")
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """Returns the regular expression of a word, which is compiled when the first non-ASCII text is processed.
+    """Returns the regular expression for a word, which is compiled when the first non-ASCII text is processed.
 
     The word class of regular expressions does not include all combining marks, so the pattern lists these marks.
     """

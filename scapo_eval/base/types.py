@@ -85,10 +85,10 @@ class Answer:
         category: Question category, such as ``adversarial``, ``popular`` or ``random``.
         mode: Prompt variant: ``base``, ``sec``, ``icc`` or ``ccs``.
         task: Subject of the question, such as ``object`` or ``attribute``.
-        model: Model that answered.
+        model: Model that gave the answers.
         agrees: True if a judge found that the answer agrees with the answer about the original figure (``same`` in
             HallusionBench). The value is None if no judge was asked.
-        line: Number of the line, array element or row in the file, from 1.
+        line: Number of the line, array element or row in the file, counted from 1.
     """
 
     id: str

@@ -13,8 +13,8 @@ class Verdict(IntEnum):
     an array of verdicts.
 
     In the reward, which depends on the order of the pieces, ``REPEATED`` replaces ``SUPPORTED`` for a label that an
-    earlier piece already claims. In evidence for people, ``NOT_COUNTED`` marks an ignore phrase or a mention that the
-    selected reading omits.
+    earlier piece already claims. In evidence for human readers, ``NOT_COUNTED`` marks an ignore phrase or a mention
+    that the selected reading omits.
     """
 
     UNKNOWN = UNKNOWN

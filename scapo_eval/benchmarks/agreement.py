@@ -2,8 +2,8 @@
 
 Captions that are shifted by one line, or that carry row numbers instead of image ids, cause no error but receive worse
 scores. Captions with wrong ids agree with the ground truth of their own images no better than with that of randomly
-permuted images. If the captions of a file fit no better than this, other orders are tested, and the ids are wrong if
-another order fits far better. If no other order fits, the captions may come from a collapsed or random policy.
+permuted images. If the captions of a file fit no better than this, other orders are tested, and the ids are considered
+wrong if another order fits far better. If no other order fits, the captions may come from a collapsed or random policy.
 
 Let c(i, j) be the number of claims of caption i that are present in the image of caption j. Let d(i, j) be c(i, j)
 after subtracting the means of row i and column j. Under a random permutation, the sum of d(i, i) has mean 0 and
@@ -67,7 +67,7 @@ class Claims:
 
 
 class Fit:
-    """Collector of the image of every caption in a file, and of the claims of a sample of the captions."""
+    """Collector for the image of every caption in a file, and for the claims in a sample of the captions."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int32]] = []
@@ -134,7 +134,7 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """Measures how well captions agree with the ground truth, using only sums, which are all that a cluster returns.
+    """Measures how well captions agree with the ground truth, using only sums, because a cluster returns nothing else.
 
     Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. The chance level of a mention of
     a label is the share of images that contain the label. The standard deviation of the agreement is computed from the
@@ -146,8 +146,8 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
         truth: Ground truth.
 
     Returns:
-        The agreement. The agreement, or None if fewer than LEAST images have a mention or if all images have the same
-        states of the mentioned labels.
+        The agreement. The agreement, or None if fewer than LEAST images have a mention or if the states of the
+        mentioned labels are the same for all images.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
     captions, mentions, wrong = columns
@@ -351,7 +351,7 @@ _READINGS: dict[str, Callable[[str], str]] = {
 
 
 def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreement | None:
-    """Returns the agreement of the captions in a file with the ground truth.
+    """Returns the agreement between the captions in a file and the ground truth.
 
     Args:
         fit: Collected captions of the file.

@@ -31,7 +31,7 @@ class AnsweredQuestion:
         question: Text of the question, or an empty string if the file does not contain the text.
         truth: Correct answer.
         content: Description of the image's content that a judge received.
-        verdict: Verdict on the answer, as a text.
+        verdict: Verdict on the answer, as text.
         right: True if the answer is correct, or None if its correctness is unknown.
         response: Text of the answer.
         description: Description that the prompt contained, or an empty string.
@@ -64,7 +64,9 @@ READING: Mapping[str, Option] = {
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
-    """Yields one record per answer, with the question, the parsed answer, and True if the answer is correct."""
+    """Yields one record per answer, with the question, the parsed answer, and a flag that is True if the answer is
+    correct.
+    """
     for item in items:
         question = item.question
         record: dict[str, Any] = {

@@ -29,13 +29,13 @@ def augmented_runs(
     resampling: Resampling | None = None,
     warn: Warn = warn_user,
 ) -> list[Run]:
-    """Computes accuracy, precision, recall and F1 of each file of answers. The notes of a run state if its prompts
+    """Computes accuracy, precision, recall and F1 of each file of answers. The notes of a run state whether its prompts
     contained descriptions.
 
     Args:
         name: Name of a benchmark whose record supports ``augmented``.
-        answers: System name -> file of answers. The first file should contain the answers that were given without
-            descriptions.
+        answers: Mapping from system names to files of answers. The first file should contain the answers that were
+            given without descriptions.
         truth: Data of the benchmark, question files, or an empty list to use the labels in the answers.
         parser_name: Name of the rule for parsing yes or no, or None for the default of the benchmark.
         resampling: Settings for the intervals.

@@ -185,7 +185,7 @@ _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
 
 
 def _where_absent(formula: Formula) -> Formula:
-    """Returns a formula that has no value if no label is known to be absent, because a hallucination rate of 0 would
+    """Returns a formula that is undefined if no label is known to be absent, because a hallucination rate of 0 would
     then be meaningless.
     """
     return lambda sums: np.where(sums["absent"] > 0, formula(sums), np.nan)
@@ -243,14 +243,16 @@ def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Weig
 
 
 def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Converts fractions to integers in units of one millionth, whose sums are exact in any order. NaN becomes 0."""
+    """Converts fractions to integers in units of one millionth, so that their sums are exact in any order. NaN becomes
+    0.
+    """
     return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CaptionScorer(Scorer):
-    """Scorer that counts labels and mentions found by the project's matcher. A second ground truth adds the metrics
-    that are marked with a dagger.
+    """Scorer that counts labels and mentions found by the project's matcher. With a second ground truth, the metrics
+    that are marked with a dagger are added.
 
     Attributes:
         claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
@@ -429,7 +431,7 @@ def score_file(
         vocabulary: Vocabulary to match.
         oracle: Ground truth, or None for the ``objects`` in the captions' records. A ``Truth`` that is defined on the
             labels of the vocabulary, for example from references, is used unchanged.
-        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         dagger: Second ground truth and its vocabulary, for the ``*_dagger`` metrics.
         people: True to add ``cap_people``. ``cap_people`` is always added if the ground truth comes from references.
         name: Name of the system. The default is the name of the file.
@@ -512,8 +514,8 @@ def score_captions(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Computes caption score, hallucination rate, cover rate and CHAIR of records in memory. For captions in files, use
-    :func:`scapo_eval.score`.
+    """Computes caption score, hallucination rate, cover rate and CHAIR for records in memory. For captions in files,
+    use :func:`scapo_eval.score`.
 
     Args:
         records: Mappings with ``image_id`` and ``caption``, and with ``objects`` if there is no oracle.
@@ -524,7 +526,7 @@ def score_captions(
         resamples, seed: Settings for the intervals.
 
     Raises:
-        InputErrors: If records are faulty. The error lists the faults by the position of the record.
+        InputErrors: If records are faulty. The error lists the faults with the positions of their records.
 
     Example:
         >>> import scapo_eval
@@ -698,7 +700,7 @@ def score(
         workers: Number of parsing and matching processes, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed of the resampling.
-        bootstrap: Resampling method, see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
+        bootstrap: Resampling method; see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
             images determines the resampling method.
         skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
@@ -707,7 +709,8 @@ def score(
         drop_unfinished: True to remove an unfinished last sentence (cut off by a token limit).
         any_ids: True to score captions even if they appear to belong to other images, for example because of a missing
             line.
-        strict: True to reject files with unusual captions (repeated, empty, cut off, or an uneven number per image).
+        strict: True to reject files with unusual captions (repeated, empty or cut-off captions, or an uneven number of
+            captions per image).
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.

@@ -1,7 +1,7 @@
 """Hal. Rate and Cover Rate of claims by kind. The kinds are presence, as in the paper, and counts, attributes,
 relations and texts.
 
-A claim counts once per caption, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`). If only
+A claim, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`), counts once per caption. If only
 presence is counted, the values equal those of ``capscore``. Claims that the ground truth cannot decide are counted
 separately.
 """
@@ -151,7 +151,7 @@ class ClaimScorer(Scorer):
         return [known, values.count(0), len(facts & said), len(facts), values.count(-1)]
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence of each caption: claims with spans and verdicts, and counts."""
+        """Yields the evidence for each caption: claims with spans and verdicts, and counts."""
         found, states = block.evidence
         for k, (claims, verdicts) in enumerate(zip(found, states, strict=True)):
             image = block.captions.image_ids[k]
@@ -195,7 +195,7 @@ def score_claims(
         truth: Ground truth for claims of presence.
         scenes: Ground truths for all other kinds of claims, in the order of lookup.
         kinds: Kinds of claims to count.
-        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         name: Name of the system.
         resampling: Settings for the intervals.
         on_block: Callback that receives the scorer and each scored block.

@@ -42,8 +42,8 @@ class CountedBenchmark(Benchmark):
             the benchmark. The function reports a faulty record by raising ValueError, KeyError or TypeError, and users
             see the text of this error.
         columns: Names of the counts.
-        formulas: Metric -> function that computes its value from summed counts, for example :func:`scapo_eval.ratio`
-            for a share or a mean.
+        formulas: Mapping from each metric to the function that computes its value from summed counts, for example
+            :func:`scapo_eval.ratio` for a share or a mean.
         higher_is_better: Metric -> True if higher values are better, for colors and arrows.
         plain_numbers: Names of the metrics that are not fractions.
         at_most: Pairs of columns in which the first count never exceeds the second count.
@@ -99,7 +99,7 @@ class CountedBenchmark(Benchmark):
     def _counted(
         self, source: Readable, options: Mapping[str, Any], systems: Systems
     ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, int]]]:
-        """Yields each record with the unit to which it belongs in resampling, and with its counts.
+        """Yields each record with its resampling unit and its counts.
 
         Raises:
             InputErrors: If records are faulty. The error lists them by line.
@@ -157,7 +157,9 @@ class CountedBenchmark(Benchmark):
         )
 
     def _said(self, option: str, value: Any) -> str | None:
-        """Returns the value of an option as the signature shows it. A file is represented by a hash of its content."""
+        """Returns the value of an option as it appears in the signature. A file is represented by a hash of its
+        content.
+        """
         values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
         if self.options[option].file == "read":
             return digest(read_bytes(path) for path in values if not isinstance(path, Records)) if values else None

@@ -1,4 +1,4 @@
-"""Density of the annotations from which responses are rewarded (table of annotation density in the paper).
+"""Density of the annotations from which rewards are computed (the paper's table of annotation density).
 
 The objects of a response are its distinct labels, and its pieces are subsentences. A piece is supported if it contains
 at least one supported label, and hallucinated if it contains at least one hallucinated label. Repeated labels count.

@@ -1,6 +1,6 @@
 """Inspection of captions in Python: the evidence for each caption, captions with marked mentions, and rates by label.
 
-The functions return the same as the commands ``score --per-caption``, ``show`` and ``labels``.
+The functions return the same results as the commands ``score --per-caption``, ``show`` and ``labels``.
 """
 
 from __future__ import annotations

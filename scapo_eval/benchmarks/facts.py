@@ -5,8 +5,8 @@ A judge splits a description into atomic claims, decides which claims are true, 
 reference (``scapo-eval judge facts``, or another tool). This module reads the judge's verdicts. Precision, recall and
 F1 are those of DCScore. The three metrics are computed per description and then averaged
 (``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge answers for every reference
-claim if the description states it (yes), contradicts it (no), or does not mention it. Counting all claims, the coverage
-is (yes + no) / total, and the precision is yes / (yes + no).
+claim whether the description states it (yes), contradicts it (no), or does not mention it. If all claims are counted,
+the coverage is (yes + no) / total, and the precision is yes / (yes + no).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ANSWERS = ("yes", "no", "unsaid")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrial:
-    """One verdict on every claim of a description. DeCapBench averages the scores over several such verdicts.
+    """One verdict on every claim in a description. DeCapBench averages the scores over several such verdicts.
 
     Attributes:
         true: For each claim, True if the judge considers it true.
@@ -104,14 +104,14 @@ def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | No
 
     A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
     reference claim, including claims that are false or not counted. A true claim without a matching reference claim
-    counts 1, and also increases the number of reference claims by 1. The reference script cannot score a description
-    without counted claims, and it adds 1e-8 to the denominator of F1. Unlike the script, this function returns the
+    counts as 1 and also increases the number of reference claims by 1. The reference script cannot score a description
+    without counted claims. It also adds 1e-8 to the denominator of F1. Unlike the script, this function returns the
     exact F1, and returns a recall and an F1 of 0 for a description without counted claims.
 
     Args:
         trial: Verdict on every claim.
         n_references: Number of reference claims, at least 1.
-        counted: For each claim, True if the claim counts (the descriptive claims), or None to count all claims.
+        counted: For each claim, True if the claim counts (that is, if it is descriptive), or None to count all claims.
     """
     sharing = Counter(match for match in trial.matched if match is not None)
     rows = zip(trial.true, trial.matched, counted or (True,) * len(trial.true), strict=True)
@@ -193,7 +193,7 @@ the reference script.
 
 
 def description_counts(description: JudgedDescription) -> NDArray[np.int64]:
-    """Returns the row of counts of one description. Columns whose judgments could not be read are 0."""
+    """Returns the row of counts for one description. Columns are 0 if their judgments could not be read."""
     row = dict.fromkeys(COLUMNS, 0)
     if description.claims is not None:
         row |= {"descriptions": 1, "claims": len(description.claims)}
@@ -381,8 +381,8 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """Returns the run of one system. A metric omits and counts the descriptions whose required verdicts could not be
-    read.
+    """Returns the run of one system. Each metric omits the descriptions whose required verdicts could not be read, and
+    counts how many it omits.
     """
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]

@@ -74,12 +74,13 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
 
     Args:
         path: Records with ``facts`` and ``verified`` (lists or counts), records with FaithScore's own ``atomic_facts``
-            and ``fact_scores``/``fs_list``, or only its ``fact_scores`` (an array of arrays).
+            and ``fact_scores``/``fs_list``, or only FaithScore's ``fact_scores`` (an array of arrays).
         setting: Generation setting of records that state none.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
-        InputError, InputErrors: If facts are missing, there are more verified facts than facts, or ids are repeated.
+        InputError, InputErrors: If facts are missing, if the number of verified facts exceeds the number of facts, or
+            if ids are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -207,8 +208,8 @@ def faithscore_run(
 ) -> Run:
     """Returns the FaithScore run of one system.
 
-    The share of verified facts is undefined for an answer without facts. An answer without facts counts in the mean
-    number of facts but not in FaithScore, and ``without_facts`` is the number of these answers. ``printed`` contains
+    The share of verified facts is undefined for an answer without facts. An answer without facts is included in the
+    mean number of facts but not in FaithScore; ``without_facts`` is the number of such answers. ``printed`` contains
     the value of the official script, which uses a share of 0 for an answer without facts.
 
     Args:

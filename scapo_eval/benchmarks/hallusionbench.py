@@ -67,7 +67,7 @@ class Place:
         category: ``VD`` (the question requires the figure) or ``VS`` (the figure supplements known facts).
         subcategory: ``illusion``, ``chart``...
         visual_input: 0 for a question without a figure, 1 for an original figure, 2 for an edited figure.
-        set: Number of a set of related figures and their questions, which is the unit of intervals and tests.
+        set: Number of a set of related figures and their questions; such a set is the unit of intervals and tests.
         figure: Number of the figure in its set. 0 is the original, or for ``VS`` the question without a figure.
         question: Number of the question in its set.
     """
@@ -209,8 +209,8 @@ def joined_answers(
     notes: Sequence[str] = (),
     **more: Any,
 ) -> JoinedAnswers:
-    """Joins the answers of a system with the questions of the benchmark, either all of them or only those with a
-    figure.
+    """Joins the answers of a system with the questions of the benchmark, either with all questions or only with those
+    that have a figure.
 
     Args:
         found: Matches of all answers with questions.
@@ -261,8 +261,8 @@ def is_right(item: Graded) -> bool:
 
 
 def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
-    """Returns the cause of an error by the rules of the official script: ``lh``, ``vi``, ``mixed``, or None for a
-    correct answer.
+    """Returns the cause of an error according to the rules of the official script: ``lh``, ``vi``, ``mixed``, or None
+    for a correct answer.
 
     Args:
         place: Parts of the question id.
@@ -388,7 +388,7 @@ def hallusionbench_runs(
     Args:
         answers: System name -> answers.
         parser: Name of the parser, for the signature.
-        resampling: Settings for the intervals, which resample sets of figures.
+        resampling: Settings for the intervals, which are computed by resampling sets of figures.
     """
     groups = {group for answer in answers.values() for q in answer.questions for group in Place.of(q.id).groups}
     metrics = metrics_of(sorted(groups))
@@ -481,8 +481,8 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
-    """Yields every answer with the cause of the error, or None for a correct answer. All causes are None if the
-    questions do not include the original figures.
+    """Yields every answer together with the cause of its error, or with None if the answer is correct. All causes are
+    None if the questions do not include the original figures.
     """
     whole = _asks_originals(answers.questions)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}

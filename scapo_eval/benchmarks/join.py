@@ -1,8 +1,7 @@
-"""Join of a file of answers with the questions. Answers are joined by id and never by position.
+"""Join of an answer file with the questions. Answers are joined by id and never by position.
 
-If an answer contains the text of its question, this text must match the question with the same id. No answer is
-therefore scored against the ground truth of another question. Missing, repeated and unknown answers are counted and
-reported.
+If an answer contains the text of its question, this text must match the question with the same id. Therefore, no answer
+is scored against the ground truth of another question. Missing, repeated and unknown answers are counted and reported.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class JoinedAnswers:
     Attributes:
         graded: Answered questions, in the order of the questions.
         questions: All questions.
-        duplicate: Number of repeated answers to a question, of which only the first counts.
+        duplicate: Number of repeated answers to a question; only the first answer counts.
         unknown: Number of answers that were omitted because they belong to no question of the benchmark.
-        notes: Sentences that a reader of the values should know.
+        notes: Notes that a reader needs to interpret the values.
         bad_files: Number of files that could not be read and were omitted.
     """
 
@@ -84,7 +83,7 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """Matches of a system's answers with the questions of a benchmark. The matches of a file are the concatenated
+    """Matches between a system's answers and the questions of a benchmark. The matches of a file are the concatenated
     matches of its parts.
 
     Attributes:
@@ -93,8 +92,8 @@ class Matches:
         decided: For each matched answer, True if the most permissive parsing rule finds yes or no.
         relabeled: For each matched answer, True if the label in the answer's record differs from that of the question.
         named: Part of the benchmark -> number of answers whose id belongs to a question of that part.
-        differing: Part of the benchmark -> number of answers whose content contradicts the question with their id, and
-            the first such answer with that question.
+        differing: Part of the benchmark -> number of answers whose content contradicts the question with the same id,
+            and the first such answer together with that question.
         n_strangers: Number of answers to unknown questions.
         strangers: Answers to unknown questions, or only the first of these answers.
         answers: Matched answers. The list of answers is empty if only counts are needed.
@@ -144,21 +143,21 @@ def join(
     """Finds the question that each answer belongs to, and parses the answer.
 
     If the text or the image in an answer contradicts the question with the same id, the answer is assigned to the only
-    question about its image with the same text. If there is no such question, the answer counts as unknown. Answers
-    from a file with a missing line or with other ids are therefore never scored against the wrong ground truth.
+    question with the same text and image as the answer. If there is no such question, the answer counts as unknown.
+    Answers from a file with a missing line or with other ids are therefore never scored against the wrong ground truth.
 
     Args:
         answers: Answers in reading order.
         questions: Questions with correct answers and unique ids.
         parse: Function that converts a response to yes, no or None.
-        source: Name of the file of answers in messages.
+        source: Name of the answer file, as used in messages.
         benchmark: Name of the benchmark. Answers whose records name another benchmark count as unknown.
         key: Function that returns the id of an answer's question.
         notes: Additional notes for the run.
 
     Raises:
-        InputError: If there are no answers, most answers match no question, or many answers in one part of the
-            benchmark contradict the question with their id.
+        InputError: If there are no answers, if most answers match no question, or if many answers in one part of the
+            benchmark contradict the questions whose ids they have.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
@@ -171,7 +170,8 @@ class Keyed:
     Attributes:
         answers: Answers to join.
         key: Function that returns the id of an answer's question.
-        left_out: Category without questions -> number of answers in this category, which are omitted.
+        left_out: Mapping from each category without questions to the number of answers in this category, which are
+            omitted.
         numbering: Numbering scheme of the ids, if it can be determined from the answers themselves. The numbering must
             be the same in all parts of a system's answers.
     """

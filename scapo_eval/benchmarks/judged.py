@@ -24,7 +24,7 @@ class Judging:
 
     Attributes:
         judge: Name of the judge model, or None if the file does not contain it.
-        verifier: Name of the model that verifies the statements that the judge listed, if there is one.
+        verifier: Name of the model, if any, that verifies the statements listed by the judge.
         prompt: Hash of the prompts.
         sampling: Sampling settings that differ from the defaults, or ``default``.
         against: Source against which claims are verified.
@@ -38,7 +38,7 @@ class Judging:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], **known: str | None) -> Judging:
-        """Returns the origin of the verdicts that a record states. Values in ``known`` take precedence over values in
+        """Returns the origin of the verdicts, as stated in a record. Values in ``known`` take precedence over values in
         the record.
         """
         told = {name: optional_text(record.get(key)) for name, key in _KEYS.items()}
@@ -90,7 +90,7 @@ def digest_of(images: Iterable[str | None]) -> str:
 
 
 def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: bool) -> None:
-    """Raises the collected faults. If no record is of the expected kind, it raises a single error about the file
+    """Raises the collected faults. If no record is of the expected kind, a single error about the file is raised
     instead.
     """
     if nothing and faults.total > 1:

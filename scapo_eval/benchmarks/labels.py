@@ -192,13 +192,13 @@ def score_labels(
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
     """Returns the counts and rates of each label, as columns of a table.
 
-    ``mentions`` is the number of mentions of the label. ``claims`` is the number of captions that claim the label and
-    for whose image its presence is known. ``hallucinated`` is the number of captions among ``claims`` whose image does
-    not contain the label. The share of these captions is ``rate``, with the Wilson interval ``low``, ``high``.
-    ``truth`` is the number of captions whose image contains the label. ``missed`` is the number of captions among
-    ``truth`` that do not claim the label. The share of these captions is ``miss_rate``, with the Wilson interval
-    ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that claim the label although its presence in the
-    image is unknown.
+    ``mentions`` is the number of mentions of the label. ``claims`` is the number of captions that claim the label,
+    counting only captions of images for which the presence of the label is known. ``hallucinated`` is the number of
+    captions among ``claims`` whose image does not contain the label. The share of these captions is ``rate``, with the
+    Wilson interval from ``low`` to ``high``. ``truth`` is the number of captions whose image contains the label.
+    ``missed`` is the number of captions among ``truth`` that do not claim the label. The share of these captions is
+    ``miss_rate``, with the Wilson interval ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that
+    claim the label although its presence in the image is unknown.
     """
     claims = counts.hallucinated + counts.supported
     missed = counts.truth - counts.supported
@@ -218,7 +218,7 @@ def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str,
 
 
 def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Returns Wilson's 95 % score interval of a share (Wilson 1927). Both bounds are None if n is 0."""
+    """Returns Wilson's 95 % score interval for a share (Wilson 1927). Both bounds are None if n is 0."""
     return score_interval(hits / n, n) if n else (None, None)
 
 
@@ -226,8 +226,8 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
     """Finds labels that are hallucinated in the same captions, and supported labels that accompany hallucinated labels.
 
     Returns:
-        The labels that are hallucinated most often, the (top, top) numbers of captions that hallucinate two of them,
-        and the most frequent ``(hallucinated label, supported label, captions)``.
+        The labels that are hallucinated most often, a (top, top) matrix with the number of captions that hallucinate
+        each pair of them, and the most frequent tuples ``(hallucinated label, supported label, captions)``.
     """
     total, beside = counts.hallucinated, counts.beside
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
@@ -243,7 +243,8 @@ class AbsentClaims:
     Attributes:
         label: Name of the label.
         annotated: Number of captioned images that contain the label according to the ground truth.
-        claimed: Number of images for which a caption claims the label and the ground truth states if it is present.
+        claimed: Number of images for which a caption claims the label and the ground truth states whether it is
+            present.
         absent: Number of images among ``claimed`` that do not contain the label.
         agreed: Number of images among ``absent`` for which at least two systems claim the label.
         images: Examples of images counted in ``absent``, sorted by decreasing number of systems that claim the label.

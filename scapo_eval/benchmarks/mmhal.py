@@ -193,7 +193,7 @@ METRICS = MetricSet(
 
 
 def rating_counts(rating: Rating) -> NDArray[np.int64]:
-    """Returns the row of counts of one rated answer. All counts are 0 if there is no rating."""
+    """Returns the row of counts for one rated answer. All counts are 0 if there is no rating."""
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))

@@ -4,7 +4,7 @@ In the reference implementation, a language model lists the objects in each desc
 COCO's objects. In this implementation, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR
 profile finds them in the description without a model. With or without a judge, a profile converts words to objects. If
 no judge is used, all counts equal those of CHAIR. ``names="runs"`` interprets a listed name like the reference
-implementation, see :class:`NameRuns`.
+implementation; see :class:`NameRuns`.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ class ObjHalScorer(ChairScorer):
 class NameRuns:
     """Reader that converts listed names to objects by the rules of ``eval_gpt_obj_halbench.py``.
 
-    The objects of a name are its pairs of adjacent words that the synonym list contains. A name without such a pair is
-    divided into runs of consecutive nouns, and each run denotes one object or none (so ``person hand`` is not a
+    The objects in a name are those pairs of adjacent words that the synonym list contains. A name without such a pair
+    is divided into runs of consecutive nouns, and each run denotes one object or none (so ``person hand`` is not a
     person). Repeated objects are removed if their lemmatized words are equal, so "man" and "woman" count as two
     mentions of a person. The official script tags and lemmatizes with spaCy's ``en_core_web_trf``, whereas this class
     uses NLTK.
 
     Args:
-        synonyms: Table of the words of each object. The official script uses ``synonyms_refine.txt``.
+        synonyms: Table of words for each object. The official script uses ``synonyms_refine.txt``.
     """
 
     def __init__(self, synonyms: Synonyms) -> None:
@@ -134,8 +134,8 @@ class NameRuns:
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Returns the pairs of words in a name that are objects, or otherwise its runs of consecutive nouns, as
-        lemmas.
+        """Returns, as lemmas, the pairs of words in a name that are objects or, if there are none, the name's runs of
+        consecutive nouns.
         """
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
@@ -228,7 +228,7 @@ def listed_objects(
     Yields:
         A tuple ``(image id, caption, names)`` for each caption. ``names`` contains pairs of a name and its verdict,
         which is True if the object is present and False if it is absent. The verdict is None if the name is not an
-        object of the profile, or the ground truth does not state if it is present.
+        object of the profile, or if the ground truth does not state whether it is present.
     """
     profile, truth = scorer.profile, scorer.truths[0]
     assert isinstance(profile, Listed)
@@ -344,7 +344,7 @@ def score_objhal(
         path: Captions in any supported layout, or the output of ``scapo-eval judge objhal``.
         profile: Profile that converts captions or listed names to objects.
         oracle: Ground truth.
-        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         source: ``judge`` to read the objects from a judge's lists, ``matcher`` to find them with the profile, or
             ``auto`` to choose by the content of the file.
         names: Rule that converts listed names to objects.
@@ -428,8 +428,8 @@ _PICTURE = 1 << 10
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the requests in the benchmark file. The file embeds the images, and the requests refer to them by COCO id
-    instead.
+    """Yields the requests in the benchmark file. The file embeds the images, but the requests refer to the images by
+    COCO id.
     """
     if not {"image_id", "question", "image"} <= set(first) or len(str(first["image"])) < _PICTURE:
         return None

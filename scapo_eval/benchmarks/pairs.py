@@ -1,8 +1,8 @@
 """Preference pairs from sampled responses. A score determines the better of two texts about the same image.
 
 Whole responses are compared by their caption score, their hallucination rate or SCAPO's reward. Alternatively, two
-samples with the same text up to a sentence are compared, if one continues with present objects and the other with
-absent objects.
+samples whose texts are the same up to a certain sentence are compared if one continues with present objects and the
+other with absent objects.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class PairSettings:
     """Settings for the selection of preference pairs.
 
     Attributes:
-        by: Name of the score that compares responses.
+        by: Name of the score by which responses are compared.
         min_gap: Minimum difference between the scores of a pair, in the unit of the score. None selects MIN_GAP.
             Responses with equal scores never form a pair.
         length_ratio: Maximum ratio of the number of words in the longer text to that in the shorter text.
-        max_pairs: Maximum number of pairs per prompt (if sentences are compared, per prompt and shared text). The pairs
-            with the largest differences are kept, and each text occurs in at most one pair.
+        max_pairs: Maximum number of pairs per prompt or, if sentences are compared, per prompt and shared text. The
+            pairs with the largest differences are kept, and each text occurs in at most one pair.
 
     Raises:
         InputError: If a value is out of range.
@@ -95,7 +95,7 @@ class Pair:
         image_id: Canonical image id.
         prompt: Prompt of both responses.
         chosen, rejected: Better and worse text.
-        shared: Number of characters at the start that both texts share if sentences are compared, otherwise 0.
+        shared: Number of leading characters that both texts share if sentences are compared, and 0 otherwise.
     """
 
     image_id: str
@@ -106,7 +106,7 @@ class Pair:
 
     @property
     def gap(self) -> float:
-        """Difference between the qualities of the two texts, greater than 0."""
+        """Difference in quality between the two texts, greater than 0."""
         return self.chosen.quality - self.rejected.quality
 
 
@@ -208,7 +208,7 @@ def pair_file(
         vocabulary: Vocabulary to match.
         oracle: Ground truth.
         settings: Settings for the selection of pairs.
-        prompt: Prompt of responses whose records contain no prompt.
+        prompt: Prompt for responses whose records contain no prompt.
         skip_unknown_images: True to omit responses to images that are unknown to the oracle.
         write: Callback that receives each pair.
 
@@ -251,7 +251,7 @@ def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str,
         layout: ``trl``: conversational ``prompt``, ``chosen``, ``rejected`` and ``images`` (DPOTrainer 1.16).
             ``llamafactory``: ShareGPT with ``"ranking": true`` (see DATASET_INFO). ``ms-swift``: ``messages`` that end
             with the chosen answer, and ``rejected_response``.
-        by: Name of the score that compared the responses.
+        by: Name of the score by which the responses were compared.
         image: Path of the image.
     """
     chosen, rejected = pair.chosen.text, pair.rejected.text

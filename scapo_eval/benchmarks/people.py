@@ -6,10 +6,10 @@ references) and have not been changed since. The page docs/validity.md reports t
 limits of the score. The score is deterministic and requires no model.
 
 - *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. *Covered* refers to the content
-  words that the caption shares with any reference. *Missed* refers to the other words of the references, each
-  multiplied by the share of references that contain it. A detail that only one reference mentions therefore earns the
-  same as any other word, but costs little if the caption omits it. *Unnamed* refers to the caption's words that no
-  reference contains, so adding such words lowers the score.
+  words that the caption shares with any reference. *Missed* refers to the other words of the references, each weighted
+  by the share of references that contain it. A detail that only one reference mentions therefore earns as much as any
+  other word, but omitting it costs the caption little. *Unnamed* refers to the caption's words that no reference
+  contains, so adding such words lowers the score.
 - *repetition*: ``1 / (1 + repeated words / words of a reference)``.
 - *brevity*: 1 if the caption has at least :data:`SHORT` times the references' length. A shorter caption has a brevity
   proportional to its length.
@@ -146,7 +146,7 @@ def joint_score(card: Card, terms: Mapping[Term, NDArray[np.float64]]) -> NDArra
 
     Args:
         card: Terms and their powers.
-        terms: Term -> (n,) values between 0 and 1, for every term of the card.
+        terms: Mapping from every term of the card to (n,) values between 0 and 1.
 
     Returns:
         (n,) scores in [0, 1], or NaN for captions for which a term has no value.

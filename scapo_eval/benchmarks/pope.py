@@ -40,7 +40,7 @@ LLAVA_CATEGORIES = ("adversarial", "random", "popular")
 
 
 def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
-    """Reads all questions in the given files and gives them ids of the form ``category/question_id``.
+    """Reads all questions in the given files and assigns them ids of the form ``category/question_id``.
 
     The category is read from the record, or from the file name if the record states none.
 
@@ -120,7 +120,8 @@ def _beyond(answers: Sequence[Answer]) -> bool:
 
 
 def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
-    """Returns a function from an answer to the id of its question, which depends on the numbering in the file.
+    """Returns a function that maps an answer to the id of its question; this mapping depends on the numbering in the
+    file.
 
     An id may have the form ``pope/adversarial/7``, be a number with a separate category, or be one of LLaVA's
     continuous numbers.

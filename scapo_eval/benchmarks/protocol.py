@@ -1,4 +1,4 @@
-"""Protocols, which are files that state the images, prompt, limits, ground truth and profile of a published number.
+"""Protocols: files that specify the images, prompt, limits, ground truth and profile of a published number.
 
 A number is comparable with a published number only if both were obtained on the same images with the same prompt. A
 protocol states these conditions, and the package checks runs against it. The files ``protocols/*.json`` are part of the
@@ -95,7 +95,7 @@ class Published:
 
     Attributes:
         system: Name of the model and method, as in the paper.
-        metrics: Metric -> value as printed in the paper, in percent.
+        metrics: Mapping from each metric to its value as printed in the paper, in percent.
         paper: Paper that contains the row.
         year: Year of the paper.
         note: Additional remark.

@@ -82,7 +82,7 @@ def questions_of(
     Args:
         answers: Answers in one file.
         source: Name of the file, for messages.
-        remedy: Advice that the message gives if labels are missing.
+        remedy: Advice to include in the message if labels are missing.
         benchmark: Name of the expected benchmark, or None to accept any benchmark.
 
     Returns:

@@ -1,8 +1,8 @@
 """Common loop of all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
 per image.
 
-A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them, and
-only sums are kept.
+A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them. Only
+sums are kept.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Settings for scoring a file, which all scorers share.
+    """Settings that all scorers share for scoring a file.
 
     Attributes:
-        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading that selects which mentions count; see :mod:`scapo_eval.matching.uses`.
         skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.
@@ -104,7 +104,7 @@ error).
 
 @dataclass(frozen=True, slots=True)
 class BlockAccount:
-    """Properties of the captions in a block, from which unusual files are detected.
+    """Properties of the captions in a block that are used to detect unusual files.
 
     Attributes:
         prints: (captions,) hash of the image and the text of each caption.
@@ -166,7 +166,7 @@ _MIXED = np.int64(0x1E3779B97F4A7C15)
 
 
 def crc(text: str) -> int:
-    """Returns a hash of a text that is the same in every process."""
+    """Returns a hash of a text; the hash is the same in every process."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
@@ -286,9 +286,9 @@ class Tally:
         unfinished: Number of captions from which an unfinished last sentence was removed, or None if removal was not
             requested.
         bad_files: Errors of files that could not be read and were omitted.
-        account: Properties of all records, from which unusual files are detected.
+        account: Properties of all records that are used to detect unusual files.
         prompts: Distinct prompts that the records contain.
-        strangers: Sentence about unknown images, if most captions have one.
+        strangers: Sentence about unknown images, if most captions have an unknown image.
     """
 
     table: CountTable
@@ -311,7 +311,7 @@ class Tally:
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """Counts for a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` if they apply."""
+        """Counts for a run: ``skipped``, ``unknown_images`` and, if applicable, ``unfinished`` and ``bad_files``."""
         counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
             counts["unfinished"] = self.unfinished
@@ -361,8 +361,8 @@ class BlockOutcome(NamedTuple):
 
 
 class Sums:
-    """Sums over scored blocks, to which further sums can be added. Adding the sums of the parts of a file gives the
-    sums of the file.
+    """Sums over scored blocks, to which further sums can be added. Adding the sums for the parts of a file gives the
+    sums for the whole file.
 
     Attributes:
         counts: Counts per image.
@@ -459,7 +459,7 @@ class Sums:
         )
 
     def add_fault(self, error: InputError) -> None:
-        """Records the fault in a record. If faulty records are skipped, the fault is only counted."""
+        """Records the fault that a record contains. If faulty records are skipped, the faults are only counted."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
             return
@@ -551,8 +551,8 @@ def tally(
         given: Input of the run, whose size and checksum the account records.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or captions do not belong to the images that their ids name.
-            With ``strict``, unusual captions also raise this error.
+        InputErrors, InputError: If the input is invalid, or if captions do not belong to the images that their ids
+            name. With ``strict``, unusual captions also raise this error.
         ScapoError: If a worker process was killed.
     """
     if isinstance(given, Source):
@@ -683,7 +683,7 @@ def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
 
     Args:
         truth: Ground truth.
-        mentioned: (labels,) number of mentions of each label of the vocabulary in the captions.
+        mentioned: (labels,) number of times that the captions mention each label of the vocabulary.
     """
     yield from truth.notes
     if truth.oracle.world != "open-axis":

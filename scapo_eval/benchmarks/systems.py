@@ -51,7 +51,7 @@ class Systems:
     """Systems to score. The first system is the baseline with which the others are compared.
 
     Attributes:
-        given: Name and file or records of each system. A name is None if it is derived from the file.
+        given: Name of each system, with its file or records. A name is None if it is derived from the file.
         resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
         reading: Context manager that displays the progress while one system is scored.
@@ -91,7 +91,7 @@ class Systems:
         return cls([(source.system if name is None and isinstance(source, DataSet) else name, source)], resampling)
 
     def named(self) -> dict[str, Readable]:
-        """Returns the systems by name. Systems without a given name are named after their files.
+        """Returns the systems by name. Systems for which no name is given are named after their files.
 
         Raises:
             OptionError: If two systems have the same name.
@@ -110,8 +110,8 @@ class Systems:
                 source.count()
 
     def accounted(self, runs: Sequence[R]) -> list[R]:
-        """Returns the runs with the accounts of their files. An account is added to each run that has none and belongs
-        to a single file.
+        """Returns the runs with the accounts of their files. An account is added to each run that has no account and
+        belongs to a single file.
         """
         if len(runs) != len(self.given):
             return list(runs)
@@ -237,8 +237,8 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
     the function is derived from the benchmark's options.
 
     Returns:
-        The function, which returns a Run, or a list of runs if the benchmark evaluates one file in several ways. The
-        function is None for benchmarks that only compare files.
+        Function that returns a Run, or a list of runs if the benchmark evaluates one file in several ways. The function
+        is None for benchmarks that only compare files.
     """
     if record.function is not None:
         return record.function
@@ -296,7 +296,7 @@ def _accounted(run: R, source: Readable) -> R:
 
 
 def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None = None) -> R:
-    """Returns a run with the account of its records (not captions), and with a note for each unusual property.
+    """Returns a run with the account of its records (not of its captions), and with a note for each unusual property.
 
     Args:
         run: Run that was computed from the records.

@@ -1,4 +1,4 @@
-"""Metrics of yes/no answers: accuracy, precision, recall, F1 and yes ratio. Other benchmarks use these metrics, too.
+"""Metrics for yes/no answers: accuracy, precision, recall, F1 and yes ratio. Other benchmarks use these metrics, too.
 
 The positive class is "yes". An answer that is neither yes nor no is wrong. An answer that is neither yes nor no counts
 in ``n`` and in the denominators of the recalls, but never as a predicted yes or no. Unanswered questions do not count.
@@ -79,7 +79,7 @@ def accuracy(c: Cells) -> Floats:
 
 
 def precision(c: Cells) -> Floats:
-    """Returns the share of correct answers among the answers "yes"."""
+    """Returns the share of correct answers among the "yes" answers."""
     return divide(c.tp, c.tp + c.fp)
 
 
@@ -94,12 +94,12 @@ def no_recall(c: Cells) -> Floats:
 
 
 def f1(c: Cells) -> Floats:
-    """Returns the harmonic mean of precision and recall. The result is 0 if no answer "yes" is correct."""
+    """Returns the harmonic mean of precision and recall. The result is 0 if no "yes" answer is correct."""
     return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
 
 
 def yes_ratio(c: Cells) -> Floats:
-    """Returns the share of answers "yes"."""
+    """Returns the share of "yes" answers."""
     return divide(c.tp + c.fp, _n(c))
 
 
@@ -194,8 +194,8 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """Returns a mapping from the name of each accuracy to a mapping from question id to True if the question was
-    answered correctly. McNemar's test compares these mappings.
+    """Returns a mapping from the name of each accuracy to a second mapping, which maps each question id to whether the
+    question was answered correctly. McNemar's test compares these mappings.
     """
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
@@ -223,7 +223,7 @@ def read_yesno(
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
-        InputError, InputErrors: If the answers cannot be joined, see :func:`join` and :func:`questions_of`.
+        InputError, InputErrors: If the answers cannot be joined; see :func:`join` and :func:`questions_of`.
     """
     source, answers = answers_to(None, path, model=model, warn=warn)
     if questions is None:
@@ -234,7 +234,7 @@ def read_yesno(
 
 def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
     """Returns the answers and a function that computes the id of an answer's question. The id has the category as a
-    prefix if the ids of the questions do.
+    prefix if the ids of the questions have this prefix.
     """
 
     def key(answer: Answer) -> str:
@@ -414,7 +414,7 @@ def _answered(item: Graded, description: str) -> AnsweredQuestion:
 
 
 def paired(runs: Iterable[Run]) -> list[Run]:
-    """Returns the runs. A run whose answered questions differ from those of the first run receives a note."""
+    """Returns the runs. A note is added to each run whose answered questions differ from those of the first run."""
     first, *others = runs
     return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 

@@ -1,1 +1,1 @@
-"""Claims in captions beyond presence: counts, attributes, relations and written text."""
+"""Claims beyond presence in captions: counts, attributes, relations and written text."""

@@ -1,4 +1,4 @@
-"""Record type for a claim, which is one statement of a caption that can be true or false."""
+"""Record type for a claim, which is one statement in a caption that can be true or false."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RANGE = re.compile(r"(\d+)(\+|-(\d+))?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of a caption about an image that can be true or false on its own.
+    """One statement that a caption makes about an image and that can be true or false on its own.
 
     Attributes:
         kind: Kind of the claim.
@@ -86,7 +86,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
         given: Sequence of kind names, or one string of comma-separated names.
 
     Raises:
-        InputError: If a name is not that of a claim kind.
+        InputError: If a name is not the name of a kind of claim.
     """
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)):
@@ -104,7 +104,7 @@ def count_range(value: str) -> tuple[int, int | None]:
     is no upper bound.
 
     Raises:
-        ValueError: If the value is not that of a count claim.
+        ValueError: If the value does not belong to a count claim.
     """
     match = _RANGE.match(value)
     if not match:

@@ -1,4 +1,4 @@
-"""Words that express claims, which are read once from ``cues.yaml``."""
+"""Words that express claims; these words are read once from ``cues.yaml``."""
 
 from __future__ import annotations
 

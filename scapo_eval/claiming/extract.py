@@ -1,11 +1,11 @@
 """Extraction of claims: rules that derive statements about objects from the words around their mentions.
 
-The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. The rules are deterministic, need no
-model, and process one sentence at a time. They neither resolve pronouns nor guess: the words of a claim must be next to
-its object.
+The words and examples are data (``cues.yaml``). Claims are defined in docs/claims.md. The rules are deterministic, need
+no model, and process one sentence at a time. They neither resolve pronouns nor guess: the words of a claim must be next
+to its object.
 
-All captions of a batch are read at once. ``tokens.py`` splits them into words. ``rules.py`` reads the words around one
-object, and ``memory.py`` remembers what such words say. This module connects the objects of a sentence and returns the
+All captions of a batch are read at once. ``tokens.py`` splits them into words. ``rules.py`` interprets the words around
+one object, and ``memory.py`` stores what such words say. This module connects the objects of a sentence and returns the
 claims as columns, or as one record per claim.
 """
 
@@ -88,7 +88,7 @@ class ClaimColumns(NamedTuple):
 class ClaimExtractor:
     """An extractor of claims in captions.
 
-    The extractor can be shared between threads and pickled.
+    The extractor can be pickled, and it can be shared between threads.
 
     Args:
         vocabulary: Labels and aliases: a Vocabulary, the name of a shipped vocabulary, or a file.
@@ -220,7 +220,7 @@ def _rows_of_presence(mentions: MentionColumns, uses: NDArray[np.uint8]) -> Ints
 
 
 class _Reading:
-    """A batch of captions with the methods that extract its claims beyond presence.
+    """A batch of captions, with methods that extract all claims other than presence claims.
 
     The objects are the mentions that are objects in their own right, in text order.
     """
@@ -261,13 +261,15 @@ class _Reading:
         self.tape = Rules(channels)
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things before which a word of a set stands, at or behind a place."""
+        """Returns a (things,) mask of the things that are preceded by a word from a set, if this word is at or behind a
+        place.
+        """
         at = np.flatnonzero(_is_of(name)[self.tokens.code])
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
     def _may_go_on(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things before which a later verb of the clause may stand."""
+        """Returns a (things,) mask of the things that a later verb of the clause may precede."""
         code = self.tokens.code
         finite = np.flatnonzero(_is_of("finite")[code])
         joined = finite[_is_of("and")[code[finite - 1]]]
@@ -276,7 +278,7 @@ class _Reading:
         return may
 
     def _may_lead_later(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things before which a comma and a verb or "with" stand."""
+        """Returns a (things,) mask of the things that are preceded by a comma and a verb or "with"."""
         code = self.tokens.code
         leads = np.flatnonzero(_is_of("verb_or_with")[code])
         leads = leads[_is_of("comma")[code[leads - 1]]]
@@ -294,7 +296,8 @@ class _Reading:
         return may
 
     def _ones_among_others(self) -> Ints:
-        """Returns the places of each "one" behind which another is mentioned: "one man sits, the other stands".
+        """Returns the places of each "one" that is followed by the mention of another: "one man sits, the other
+        stands".
 
         The other one may also begin the next sentence: "One man sits. Another man stands."
         """
@@ -306,13 +309,13 @@ class _Reading:
         return among
 
     def _words_of(self, caption: int) -> tuple[int, int]:
-        """Returns the first and the last word of a caption, as a range."""
+        """Returns the range from the first to the last word of a caption."""
         base = int(self.tokens.base[caption])
         begin, end = np.searchsorted(self.tokens.start, (base, base + len(self.texts[caption])))
         return int(begin), int(end)
 
     def _captions_of(self, places: Ints) -> list[int]:
-        """Returns the captions that contain some words."""
+        """Returns the captions that contain certain words."""
         owner = np.searchsorted(self.tokens.base, self.tokens.start[places], side="right") - 1
         captions: list[int] = np.unique(owner).tolist()
         return captions
@@ -373,7 +376,9 @@ class _Reading:
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
 
     def _doers(self, root: Ints) -> Ints:
-        """Returns the (things,) person or animal from which relations lead to each thing, else the thing itself."""
+        """Returns a (things,) array with the person or animal from which relations lead to each thing, or else the
+        thing itself.
+        """
         doer = np.arange(len(root))
         for _ in range(_LINKS):
             doer = np.where(self.is_agent[doer], doer, root[doer])
@@ -422,7 +427,7 @@ class _Reading:
     # ---- relations between things
 
     def _follows_another(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things to which a relation may lead from the thing before."""
+        """Returns a (things,) mask of the things to which a relation may lead from the preceding thing."""
         distance = self.first - self.gap
         follows: NDArray[np.bool_] = (distance > 0) & (distance <= REACH) & ~self._has("apart", self.gap)
         follows[:1] = False
@@ -430,11 +435,11 @@ class _Reading:
         return follows
 
     def _relations(self, things: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Returns the relations that lead to some things.
+        """Returns the relations that lead to the given things.
 
         Returns:
-            The relations as rows, the (things,) subject of the clause of each thing, and a (things,) mask of the things
-            to which "with" leads, or that follow in its list.
+            The relations as rows; the (things,) subject of each thing's clause; and a (things,) mask of the things to
+            which "with" leads or that follow in its list.
         """
         owner, rows = rules.MEMORY.rows(self.tape, rules.BETWEEN_RULE, self.gap[things])
         chain = _Chain(self)
@@ -449,13 +454,14 @@ class _Reading:
     # ---- where in the picture
 
     def _places(self, flags: Ints, channel: Ints) -> list[tuple[int, int, int, str]]:
-        """Returns the phrases for a position, and marks them and phrases such as "in the scene", which state none.
+        """Returns the phrases for a position, and marks these phrases as well as phrases such as "in the scene", which
+        state no position.
 
         Args:
             flags, channel: (words,) cells to which the phrases are added.
 
         Returns:
-            First word, span in the text of the batch and the noun of each phrase for a position.
+            For each phrase for a position: first word, span in the text of the batch, and noun.
         """
         lowered, code, start = self.tokens.lowered, self.tokens.code, self.tokens.start
         anchors = np.flatnonzero(_is_of("places")[code])
@@ -488,7 +494,7 @@ class _Reading:
         return places
 
     def _itself(self) -> Ints:
-        """Returns the first word of each phrase such as "in the scene", which states no position."""
+        """Returns the first word of each phrase that states no position, such as "in the scene"."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
         first = np.flatnonzero(_is_of("itself")[code]) - 2
         first = first[_is_of("in")[code[first]] & _is_of("the_this")[code[first + 1]]]
@@ -536,7 +542,7 @@ class _Reading:
                 yield self._text(caption, token, match.start("text"), match.end("text"))
 
     def _text(self, caption: int, token: int, start: int, end: int) -> tuple[int, ...]:
-        """Returns a text claim about the nearest preceding object in the sentence, or about no object, as a row."""
+        """Returns a row for a text claim about the nearest preceding object in the sentence, or about no object."""
         self.written.append(self.texts[caption][start:end])
         code, ends = self.tokens.code, _is_of("ends")
         label, use, mention = -1, _CLAIM, -1
@@ -553,10 +559,10 @@ class _Reading:
 
 
 class _Chain:
-    """The relations of the things in a batch, added from left to right.
+    """The relations between the things in a batch, added from left to right.
 
     Attributes:
-        root: Subject of the clause of each thing: the thing itself, or the one from which relations lead to it.
+        root: Subject of each thing's clause: the thing itself, or the thing from which relations lead to it.
         leds: Thing -> the relation that leads to it, the first word of the gap that it is in, and its subject.
         found: Ten integers for each relation: subject, object, first word of the gap, and a rule's row.
     """
@@ -580,7 +586,7 @@ class _Chain:
         self._sentence = (~reading._has("ends", reading.gap)).data
 
     def add(self, k: int, said: Between) -> None:
-        """Adds what the words before thing ``k`` say."""
+        """Adds the information given by the words before thing ``k``."""
         at, before = self._gap[k], k - 1
         if said.inverted is not None:
             self._find(k, before, at, said.inverted)
@@ -613,7 +619,9 @@ class _Chain:
         self._find(subject, k, at, led)
 
     def stands_with(self, k: int) -> bool:
-        """Returns True if "with" leads to a thing, or to one before it in a list, so that its state may follow it."""
+        """Returns True if "with" introduces a thing, or an earlier thing in the same list, so that the state of the
+        thing may follow it.
+        """
         led = self.leds.get(k)
         if k in self._open:
             return True
@@ -657,7 +665,7 @@ class _Chain:
         return True
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
-        """Returns the relation of the last thing before ``k`` in its sentence that somebody wears."""
+        """Returns the relation of the last thing that precedes ``k`` in its sentence and that somebody wears."""
         for before in range(k - 1, max(k - 5, -1), -1):
             if self._apart[before + 1]:
                 return None
@@ -675,8 +683,8 @@ class _Chain:
         return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
     def _subject(self, k: int, led: Led, at: int) -> int | None:
-        """Returns the index of a relation's subject: the preceding object, or the object that a relation to it starts
-        from.
+        """Returns the index of a relation's subject: the preceding object, or the object from which a relation to the
+        preceding object starts.
         """
         root, how = self.root[k], led.how
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
@@ -701,7 +709,9 @@ class _Chain:
         return root if how == "verb" else k
 
     def _doer(self, k: int) -> int:
-        """Returns the index of the person or animal from which relations lead to an object, else of the object."""
+        """Returns the index of the person or animal from which relations lead to an object, or of the object itself if
+        there is none.
+        """
         doer = k
         for _ in range(_LINKS):
             if self._agent[doer]:
@@ -710,7 +720,7 @@ class _Chain:
         return k
 
     def _begins_clause(self, k: int) -> bool:
-        """Returns True if "that", "as" or a comma and "and" lead to an object's noun phrase."""
+        """Returns True if "that", "as", or a comma followed by "and" leads to an object's noun phrase."""
         first = k == 0 or self._caption[k - 1] != self._caption[k]
         return not first and not _CLAUSES.isdisjoint(self._words(self._gap[k], self._first[k]))
 
@@ -742,7 +752,7 @@ def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -
 
 @cache
 def _is_of(name: str) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the words in a set that whole batches are searched for."""
+    """Returns a (codes,) mask of the words in a set, where whole batches are searched for these words."""
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
         "and": lambda word: word == "and",
@@ -776,13 +786,15 @@ def _is_of(name: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=8)
 def _rank_of(labels: tuple[str, ...]) -> Ints:
-    """Returns the (labels + 1,) position of each label in alphabetical order, from 1, and 0 for no label."""
+    """Returns the (labels + 1,) alphabetical positions of the labels, counted from 1, with 0 for no label."""
     return np.append(np.argsort(np.argsort(labels)) + 1, 0)
 
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks of agents, clothes, things of which a pair is one, people, texts, things worn, limbs."""
+    """Returns (labels,) masks of agents, clothes, things of which a pair counts as one, people, texts, things that are
+    worn, and limbs.
+    """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
     sets += (SETS["worn"], SETS["limbs"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
@@ -790,7 +802,7 @@ def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
 
 @cache
 def _place_values() -> dict[str, tuple[int, int]]:
-    """Returns noun of a position -> numbers of its value and of its category."""
+    """Returns a mapping from the noun of a position to the numbers of its value and its category."""
     return {noun: (VALUES.of(value), VALUES.of(cue.category)) for noun, (cue, value) in WORDS["places"].items()}
 
 

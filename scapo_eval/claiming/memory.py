@@ -1,10 +1,11 @@
-"""A memory of the results of rules.
+"""A cache for the results of rules.
 
-A rule reads cells at distances from the place where it begins. A cell contains a word and its position in an object.
-The result of a rule depends only on the cells that it reads. A rule always reads the same distance first, and each cell
-decides which distance it reads next. All readings of a rule therefore form a tree: a node is a distance, a branch is
-the cell at this distance, and a leaf is a result. The rule runs only if the tree has no leaf for the cells at a place,
-and its reading is then added to the tree. NumPy walks through the tree from many places at once.
+A rule reads cells at certain distances from the place where the rule begins. A cell contains a word and its position in
+an object. The result of a rule depends only on the cells that it reads. A rule always reads the same distance first,
+and each cell determines which distance the rule reads next. All possible ways to apply a rule therefore form a tree:
+each node is a distance, each branch is the cell at this distance, and each leaf is a result. The rule runs only if the
+tree has no leaf for the cells at a place; the reading of the rule is then added to the tree. NumPy traverses the tree
+from many positions at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Rule = Callable[[Any], Iterable[tuple[int, ...]]]
 
 
 class Tape:
-    """The cells of a batch of captions as a rule reads them. Each cell that is read for the first time is noted.
+    """The cells of a batch of captions, in the form that a rule reads. Each cell is recorded when it is read for the
+    first time.
 
     Args:
         channels: (channels, places) cells of the batch.
@@ -50,7 +52,7 @@ class Tape:
         self.noted: dict[int, int] = {}
 
     def cell(self, place: int, channel: int) -> int:
-        """Returns the cell of a channel at a place."""
+        """Returns the cell at a place in a channel."""
         distance = (place - self.at) << 2 | channel
         value = self.noted.get(distance)
         if value is None:
@@ -95,7 +97,7 @@ class Memory:
             at: (n,) places at which the rule begins.
 
         Returns:
-            (rows,) index of the place that each row belongs to, and the (rows, columns) rows.
+            (rows,) index of the place to which each row belongs, and the (rows, columns) rows.
         """
         owners, parts, begin = [np.zeros(0, dtype=np.int64)], [self._table[:0]], 0
         with self._lock:
@@ -112,7 +114,9 @@ class Memory:
         return np.concatenate(owners), np.concatenate(parts)
 
     def _leaves(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the leaves of a rule at the first of many places: at all places, unless the tree grows too large."""
+        """Returns the leaves of a rule at as many places as possible, from the first place on: at all places, unless
+        the tree grows too large.
+        """
         node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
         missing = np.flatnonzero(self._number[node] < 0)
         for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
@@ -153,7 +157,7 @@ class Memory:
         return entry & ((1 << _NODE) - 1)
 
     def _leaf(self, tape: Tape, rule: int, place: int, node: int) -> int:
-        """Returns the leaf of a rule at a place, from any node on the way to it."""
+        """Returns the leaf of a rule at a place, starting from any node on the way to that leaf."""
         branches, distances = self._branches, self._distance
         while (distance := distances[node]) != _LEAF:
             target = branches.get(node << _CELL | tape.cells[place + (distance >> 2) + (distance & 3) * tape.size])

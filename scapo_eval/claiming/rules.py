@@ -1,9 +1,9 @@
-"""The rules of claims that read only the words around one object.
+"""The claim rules that depend only on the words around one object.
 
 The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule begins at a place in the
-words of a batch (:mod:`~scapo_eval.claiming.tokens`). A rule reads words, the places where objects begin, and the
-places where phrases for a position begin. Its result refers to words by their distance from its place. ``memory.py``
-contains the results of earlier readings, and ``extract.py`` decides which objects a relation connects.
+words of a batch (:mod:`~scapo_eval.claiming.tokens`). A rule reads words, and the places where objects or phrases for a
+position begin. The result refers to words by their distance from the place. ``memory.py`` contains the results of
+earlier readings, and ``extract.py`` decides which objects a relation connects.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class Between(NamedTuple):
         apposed: True if what follows is about the first object: "a group of people, possibly children, sitting", "the
             floor of the bathroom is".
         led: Relation from the first object to the second.
-        item: The second object as the next of a list.
-        after_and: The same if the list begins behind "with": "with its nose raised and its tail down".
+        item: The second object as the next item of a list.
+        after_and: The same if the list begins after "with": "with its nose raised and its tail down".
         again: Relation behind a later verb of the clause: "is blue with a pattern and is above a house".
     """
 
@@ -181,7 +181,7 @@ _NOTHING_BETWEEN = Between()
 
 
 class Rules(Tape):
-    """The rules, as readers of the cells around the place at which they begin.
+    """The rules, in the form of readers of the cells around the place at which each rule begins.
 
     Attributes:
         reads: Channel from which words are read.
@@ -198,7 +198,7 @@ class Rules(Tape):
         return _WORD[value >> FLAGS]
 
     def plain_word(self, place: int) -> str:
-        """Returns a word without noting that it was read."""
+        """Returns a word without recording that it was read."""
         return _WORD[self.cells[place] >> FLAGS]
 
     def begins(self, place: int) -> bool:
@@ -328,7 +328,7 @@ class Rules(Tape):
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
 
     def _is_vague(self) -> bool:
-        """Returns True if the noun cannot be counted in the image: "various stages", "various table settings"."""
+        """Returns True if the noun cannot be counted in the image, as in "various stages" or "various settings"."""
         behind = self.at + 1
         while self.goes_on(behind):
             behind += 1
@@ -401,7 +401,7 @@ class Rules(Tape):
             yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
-        """Yields the consecutive actions of an object: "resting or possibly sleeping"."""
+        """Yields the consecutive actions of an object, as in "resting or possibly sleeping"."""
         while self.word(j) in _DOING:
             cue, value = _DOING[self.word(j)]
             conditions = by_root
@@ -424,7 +424,7 @@ class Rules(Tape):
         return self.word(j + 1) == "out" and _DOING[self.word(j)][1] == "standing"
 
     def _has_object(self, j: int) -> bool:
-        """Returns True if an action is done to something: "flying a kite", "playing soccer"."""
+        """Returns True if an action is performed on something, as in "flying a kite" or "playing soccer"."""
         word, follows = self.word(j), self.word(j + 1)
         if not word.endswith("ing"):
             return False
@@ -474,7 +474,7 @@ class Rules(Tape):
                 yield from self._doings(j + 1, use, conditions)  # "is small, standing on"
 
     def _pose(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
-        """Yields a state that only words behind an object name: "with its head down"."""
+        """Yields a state that is named only by words behind an object, as in "with its head down"."""
         cue, value = _POSED[self.word(j)]
         follows = self.word(j + 1)
         holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
@@ -494,7 +494,7 @@ class Rules(Tape):
     # ---- between two objects: how they stand to each other
 
     def between(self) -> Iterator[Row]:
-        """Yields the index of what the words from here to the next object say, unless they say nothing."""
+        """Yields the index of the information in the words from here to the next object, if there is any."""
         self.reads = BETWEEN_WORDS
         found = self._between()
         if found != _NOTHING_BETWEEN:
@@ -529,7 +529,9 @@ class Rules(Tape):
         return led._replace(first=led.first - self.at, last=led.last - self.at, row=row)
 
     def _inverted(self) -> Led | None:
-        """Returns the relation from the next object to the one before, as in "On the hood of a car, there are cats"."""
+        """Returns the relation from the next object to the preceding object, as in "On the hood of a car, there are
+        cats".
+        """
         j = self.at
         if self.word(j) not in _INVERTING or not self.cell(j, PHRASES) & INVERTS:
             return None
@@ -565,11 +567,13 @@ class Rules(Tape):
         return None
 
     def _is_up_to(self, j: int) -> bool:
-        """Returns True if the words from ``j`` on, if there are any before the next object, begin its noun phrase."""
+        """Returns True if the words from ``j`` to the next object, if there are any, begin the noun phrase of this
+        object.
+        """
         return any(map(self.begins, range(self.at, j))) or self.is_phrase(j)
 
     def _item(self, at: int) -> Item | None:
-        """Returns how the object continues a list if the words from ``at`` to it allow that."""
+        """Returns how the object continues a list, if the words between ``at`` and the object allow this."""
         first = self.word(at)
         second = "" if self.begins(at + 1) else self.word(at + 1)
         if (first, second) in _JOINTS:
@@ -614,7 +618,7 @@ class Rules(Tape):
         return None
 
     def _again(self) -> Led | None:
-        """Returns the relation behind a later verb of the clause: "is blue with a pattern and is above a house"."""
+        """Returns the relation that follows a later verb of the clause, as in "is blue and is above a house"."""
         if not self.cell(self.at, PHRASES) & AGAIN:
             return None
         words = self._words(self.at)
@@ -627,7 +631,7 @@ class Rules(Tape):
         return None
 
     def _words(self, first: int) -> list[str]:
-        """Returns the words from a place to the next object."""
+        """Returns the words from a position to the next object."""
         words = list[str]()
         while not self.begins(first):
             words.append(self.word(first))
@@ -635,7 +639,7 @@ class Rules(Tape):
         return words
 
     def _relation(self, first: int) -> Led | None:
-        """Returns the relation in the words from a place to the next object, if they express one."""
+        """Returns the relation that the words between a place and the next object express, if any."""
         comma, verb, which, placed, does, use, j = False, False, False, False, False, "claim", first
         while not self.begins(j):
             word = self.word(j)
@@ -726,7 +730,7 @@ class Rules(Tape):
         return None
 
     def _past_pronoun(self, j: int) -> int:
-        """Returns the place behind a relation to a pronoun if another relation follows, else 0."""
+        """Returns the place after a relation to a pronoun if another relation follows, or 0 otherwise."""
         for phrase, cue, _ in STARTING[self.word(j)]:
             behind = j + len(phrase)
             if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
@@ -739,7 +743,9 @@ class Rules(Tape):
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
     def _past_nouns(self, j: int) -> int:
-        """Returns the place of the relation behind a noun phrase of which the vocabulary has nothing, else 0."""
+        """Returns the place of the relation after a noun phrase of which the vocabulary contains nothing, or 0 if there
+        is none.
+        """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):
             word = self.word(k)
@@ -752,7 +758,7 @@ class Rules(Tape):
         return 0
 
     def _skipped_phrase(self, j: int) -> int:
-        """Returns the number of words of "in mid-air" or "facing the camera", which may precede a relation."""
+        """Returns the number of words in "in mid-air" or "facing the camera", which may precede a relation."""
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
@@ -765,7 +771,7 @@ class Rules(Tape):
         return 3 if toward and (self.word(j + 1), self.word(j + 2)) in _VIEWERS else 0
 
     def _phrase_behind(self, j: int) -> tuple[ClaimCue, str, int] | None:
-        """Returns the relation that begins behind a word, unless the word belongs to an object."""
+        """Returns the relation that begins after a word, unless the word belongs to an object."""
         return None if self.begins(j) else self._phrase_at(j + 1)
 
     def _phrase_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
@@ -778,7 +784,7 @@ class Rules(Tape):
         return None
 
     def _is_later_of_list(self, first: int) -> bool:
-        """Returns True if a list begins with things that the vocabulary lacks: "has a grille and headlights"."""
+        """Returns True if a list begins with things that the vocabulary lacks, as in "has a grille and headlights"."""
         words = self._words(first)
         joint = max((j for j, word in enumerate(words) if word in ("and", ",")), default=-1)
         if joint < 1 or not self.is_phrase(first + joint + 1):
@@ -788,7 +794,7 @@ class Rules(Tape):
         )
 
     def is_phrase(self, first: int) -> bool:
-        """Returns True if the words from a place to the next object are the beginning of the object's noun phrase."""
+        """Returns True if the words from a place to the next object form the beginning of the object's noun phrase."""
         reads, self.reads = self.reads, NOUN_WORDS
         is_phrase = self._is_phrase(first)
         self.reads = reads
@@ -822,9 +828,9 @@ class Rules(Tape):
     # ---- where in the picture
 
     def located(self) -> Iterator[Row]:
-        """Yields the object at the position that a phrase states, and whether the phrase follows a verb.
+        """Yields the object at the position stated by a phrase, and whether the phrase follows a verb.
 
-        The object is the preceding one, or the next one at the beginning of a sentence.
+        The object is the preceding one or, at the beginning of a sentence, the next one.
         """
         self.reads = BETWEEN_WORDS
         first, last = self.at, self.at + (self.cell(self.at, PHRASES) & LENGTH) - 1
@@ -899,8 +905,9 @@ _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock"
 def _alike(*rules: str) -> NDArray[np.int64]:
     """Returns the (codes,) representative of each code for rules that do not return words.
 
-    Words are alike if the rules cannot tell them apart: if the same lists that the rules name contain them, they have
-    the same form as far as the rules ask for it, and neither a relation nor the code of the rules names one of them.
+    Words are alike if the rules cannot tell them apart. This is the case if the words are in the same lists among those
+    that the rules name, if they have the same form as far as the rules check it, and if neither a relation nor the code
+    of the rules names any of the words.
 
     Args:
         rules: Names of methods of :class:`Rules`. The functions that they call are included.

@@ -1,8 +1,8 @@
-"""The words of many captions as codes, which the rules of claims read.
+"""The words of many captions as codes, to which the claim rules are applied.
 
 Words that no rule distinguishes have the same code. Each word in the lists of ``cues.yaml`` has its own code. Any other
-word has the code of its form, which is its ending and whether it consists of letters. Each code has a representative, a
-word with this code, so that the rules compare words and not numbers.
+word has the code of its form. The form comprises the word's ending and whether the word consists of letters. Each code
+has a representative, a word with this code, so that the rules compare words rather than numbers.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class Tokens(NamedTuple):
 
 
 class _Stand(dict[int, str]):
-    """A table for ``str.translate`` that replaces a character beyond ASCII by one of ASCII that rules read alike.
+    """A table for ``str.translate`` that replaces each non-ASCII character with an ASCII character that the rules treat
+    in the same way.
 
-    Letters become ``Q`` and other characters of words ``Z``, which no text in lower case contains.
+    Letters become ``Q``, and other word characters become ``Z``; lower-case text contains neither.
     """
 
     def __missing__(self, code: int) -> str:
@@ -85,7 +86,7 @@ _CONTROL = str.maketrans(_RESERVED, "\x01" * 5)
 
 
 def _lowered(texts: Sequence[str]) -> list[str]:
-    """Returns texts of the same lengths in lower case, in ASCII."""
+    """Returns lower-case ASCII texts of the same lengths."""
     together = "".join(texts)
     if any(map(together.__contains__, _RESERVED)):
         texts = [text.translate(_CONTROL) for text in texts]
@@ -130,12 +131,14 @@ class Codes:
         self._entry[slots] = np.arange(len(slots))
 
     def _slots(self, head: NDArray[np.uint64], tail: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns the place in the hash table of words with given first eight bytes, and last eight bytes beyond."""
+        """Returns the place in the hash table for words whose first eight bytes, and last eight bytes beyond these, are
+        given.
+        """
         hashed: NDArray[np.uint64] = (head * self._factors[0] + tail * self._factors[1]) >> np.uint64(64 - _BITS)
         return hashed.view(np.int64)
 
     def of(self, word: str) -> int:
-        """Returns the code of a word in lower case."""
+        """Returns the code of a lower-case word."""
         code = self.of_word.get(word)
         return self.of_word[self._stand(word)] if code is None else code
 
@@ -176,7 +179,7 @@ class Codes:
     def of_spans(
         self, lowered: str, byte: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Returns the code of each word of a text in lower case.
+        """Returns the code of each word in a lower-case text.
 
         Args:
             lowered: Text in ASCII, with at least eight bytes before the first and after the last word.
@@ -206,7 +209,7 @@ class Codes:
         start: NDArray[np.int64],
         end: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Returns the code of each word in no list."""
+        """Returns the code for words that are in no list."""
         is_alpha = np.ones(len(start), dtype=bool)
         odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
         within = np.searchsorted(end, odd, side="right")

@@ -374,7 +374,7 @@ class Prices:
     """Prices from which the cost of a pass is forecast.
 
     Attributes:
-        tokens_in, tokens_out: Prices of one million prompt tokens and of one million completion tokens.
+        tokens_in, tokens_out: Prices per million prompt tokens and per million completion tokens.
         hour: Price of one server for one hour.
         servers: Number of servers that share the work.
     """

@@ -43,8 +43,9 @@ SECOND = click.option("--second", is_flag=True, help="Use the second person's sh
 def command() -> None:
     """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
 
-    First `draw RUN`, then `serve RUN`. Answer the pairs in the browser and finish the round, which lists the labels
-    with errors. Run `annotate refine` on these labels and draw again, until a round over all labels contains no errors.
+    First run `draw RUN`, then `serve RUN`. Answer the pairs in the browser, and then finish the round to list the
+    labels with errors. Run `annotate refine` on these labels and draw again, until a round over all labels contains no
+    errors.
     """
 
 

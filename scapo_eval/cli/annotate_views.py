@@ -53,8 +53,8 @@ from .screen import SafeConsole
 def mine_command(
     run: str, rollouts: tuple[str, ...], output: str | None, min_rollouts: int, top: int, words: bool, as_json: bool
 ) -> None:
-    """Finds contradictions between ROLLOUTS (captions, several per image) and the matrix, and missing words of the
-    vocabulary.
+    """Finds contradictions between ROLLOUTS (several captions per image) and the matrix, as well as words that are
+    missing from the vocabulary.
     """
     store = Store.open(run)
     store.refuse_claims()
@@ -164,9 +164,9 @@ def lint_command(
 ) -> int:
     """Checks prompts against the aliases: every word that counts as a label in captions must also count for the judge.
 
-    With a RUN, every prompt in the run is checked. Otherwise, the given files are checked, or the project's own prompts
-    if there are none. The exit code is 2 if a prompt does not count an alias that captions count. An alias that a
-    prompt names both as counting and as not counting causes only a note.
+    With a RUN, every prompt in the run is checked. Otherwise, the given files are checked or, if there are none, the
+    project's own prompts. The exit code is 2 if an alias is counted in captions, but not in a prompt. If a prompt names
+    an alias both as counting and as not counting, this causes only a note.
     """
     if run and vocabulary:
         raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
@@ -207,8 +207,8 @@ def lint_command(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """Compares the verdicts of RUN with those of REFERENCE on the cells that both judged, for example with several
-    labels per call and with one, or with two judges.
+    """Compares the verdicts of RUN with those of REFERENCE on the cells that both judged, for example verdicts obtained
+    with several labels per call and with one, or from two judges.
     """
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:
@@ -269,7 +269,7 @@ def status_command(run: str, as_json: bool) -> None:
 def history_command(run: str, image: str, label: str) -> None:
     """Prints every verdict on a cell of RUN, oldest first, with its source, its prompt and its reason.
 
-    In a run of claims, prints the verdicts on all claims of a kind about the image.
+    For a run of claims, prints the verdicts on all claims of one kind about the image.
     """
     store = Store.open(run)
     image = canonical_image_id(image)

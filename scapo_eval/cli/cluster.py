@@ -1,4 +1,4 @@
-"""``--engine``: computes the counts of a scoring command on a cluster, one system after another."""
+"""``--engine``: computes the counts for a scoring command on a cluster, one system after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """Makes a command that supports no engine explain the reason if ``--engine`` is given.
+    """If ``--engine`` is given to a command that supports no engine, makes the command explain the reason.
 
     Args:
         command: Verb.

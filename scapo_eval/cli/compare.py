@@ -71,7 +71,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
     """Compares systems with the first system, which is the baseline.
 
     RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, give the raw files that the verb
-    NAME scores and its options, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
+    NAME scores, and the options of this verb, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
     """
     runs = _runs_of(results, output)
     if len(runs) < 2:
@@ -83,8 +83,8 @@ def command(results: tuple[str, ...], output: Output) -> int:
 
 
 def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
-    """Reads runs from results files like :func:`~scapo_eval.cli.show.runs_of`. If a file is of another kind, the error
-    message suggests the appropriate command.
+    """Reads runs from results files, as :func:`~scapo_eval.cli.show.runs_of` does. If a file is of another kind, the
+    error message suggests the appropriate command.
     """
     try:
         return runs_of(results, output)

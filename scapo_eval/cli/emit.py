@@ -94,8 +94,8 @@ def emit(
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
-    """Returns the output format, which is the requested format if there is one. By default, the output is a table on a
-    terminal (or if a width is given), and TSV elsewhere.
+    """Returns the output format, which is the requested format if there is one. By default, the output is a table if it
+    goes to a terminal or if a width is given, and TSV otherwise.
 
     Raises:
         click.UsageError: If ``--json`` is combined with another ``--format``.

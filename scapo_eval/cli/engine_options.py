@@ -213,7 +213,7 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Returns the output file and the items of a shard, and its share of all items. Without a shard, the result
+    """Returns the output file and the items of a shard, and the shard's share of all items. Without a shard, the result
     contains the complete output file and all items.
 
     Args:

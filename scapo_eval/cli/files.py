@@ -84,9 +84,7 @@ INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
-    """Splits ``NAME=FILE`` into name and file. If a file has the complete argument as its name, the argument is not
-    split.
-    """
+    """Splits ``NAME=FILE`` into name and file. If the complete argument is the name of a file, it is not split."""
     name, equals, path = argument.partition("=")
     if not equals or not name or not path or Path(argument).exists():
         return None, argument
@@ -129,7 +127,7 @@ def source_of(path: str) -> Source:
 
 
 def shared_source(path: str, context: click.Context) -> Source:
-    """Opens an input like :func:`source_of`, but before the command's own context exists."""
+    """Like :func:`source_of`, opens an input, but before the command's own context exists."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
         known[path] = input_at(path)

@@ -71,7 +71,7 @@ def check_worse(names: Sequence[str], metrics: MetricSet, systems: int, *, teste
         tested: True if p-values are computed.
 
     Raises:
-        click.UsageError: If a metric is unknown, if neither direction of a metric is better, or if there is no test.
+        click.UsageError: If a metric is unknown or has no preferred direction, or if there is no test.
     """
     for name in names:
         _check_known("--fail-worse", name, metrics)
@@ -106,7 +106,7 @@ def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricS
 def check_gates(
     found: Mapping[str, Any], gates: Sequence[Gate], worse: Sequence[str], metrics: MetricSet, level: float
 ) -> int:
-    """Prints the gates that the metrics miss to standard error.
+    """Prints to standard error the gates that the metrics miss.
 
     Args:
         found: Results object.
@@ -116,7 +116,7 @@ def check_gates(
         level: Significance level for Holm-corrected p-values.
 
     Returns:
-        The exit code, which is 3 if a gate is missed, otherwise 0.
+        Exit code: 3 if a gate is missed, otherwise 0.
     """
     missed = 0
     for said in _worse(found, worse, metrics, level):

@@ -1,6 +1,4 @@
-"""``scapo-eval`` without arguments: lists the files in a folder whose kind is recognized, and suggests the next
-commands.
-"""
+"""``scapo-eval`` without arguments: lists the files of recognized kinds in a folder, and suggests the next commands."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _TAKEN = ("captions", "truth", "results", "answers", "rollouts", "vocabulary", "
 
 
 def what_next(folder: Path) -> list[str]:
-    """Returns at most ten lines with recognized files and commands for them.
+    """Returns at most ten lines that list recognized files and commands for them.
 
     Args:
         folder: Folder to inspect. Subfolders are ignored, except for ``examples``.

@@ -55,8 +55,7 @@ def command(
     name: str | None,
     quiet: bool,
 ) -> int:
-    """Converts captions or answers from another tool to JSON Lines, or results that another tool computed to a results
-    file.
+    """Converts another tool's captions or answers to JSON Lines, or its results to a results file.
 
     FILES are recognized by content: COCO results, answers from LLaVA and from benchmarks, samples from lmms-eval, xlsx,
     tsv and json files from VLMEvalKit, verl rollouts, and TRL completions. For results (results.json from lmms-eval,

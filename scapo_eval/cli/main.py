@@ -98,7 +98,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the lists of commands, and imports only the commands from other packages."""
+        """Writes the lists of commands; of these commands, only those from other packages are imported."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
         for heading, verbs in ({**GROUPS, "Benchmarks from other packages": others} if others else GROUPS).items():
@@ -108,7 +108,7 @@ class Verbs(click.Group):
             formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Returns the commands that complete the text without importing them, or files for the default command if no
+        """Returns, without importing them, the commands that complete the text, or files for the default command if no
         command completes it.
         """
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]

@@ -60,7 +60,7 @@ class Output(Screen):
 
 
 def format_options(command: Command) -> Command:
-    """Adds ``--format`` and ``--json``, without the formats that apply only to tables of metrics."""
+    """Adds ``--format`` and ``--json``, excluding the formats that apply only to tables of metrics."""
     options = [
         click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
         click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
@@ -295,7 +295,7 @@ def with_options(
 
 
 def reference_options(command: Command) -> Command:
-    """Adds options of ``score`` that concern the ground truth: ``references, leave_out_self, unnamed, weights``."""
+    """Adds the options of ``score`` that concern the ground truth: ``references, leave_out_self, unnamed, weights``."""
     told = benchmark("capscore").options
     options = [
         click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),

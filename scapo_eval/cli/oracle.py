@@ -105,7 +105,9 @@ def chair_truth(
     vocabulary: str | None,
     output: str,
 ) -> None:
-    """Joins COCO's instances and captions into CHAIR's ground truth: per image, all annotated or mentioned objects."""
+    """Joins COCO's instances and captions into CHAIR's ground truth, which contains, for each image, all annotated or
+    mentioned objects.
+    """
     reader = chosen_profile(profile, vocabulary=vocabulary, synonyms=synonyms)
     joined = joined_truth(instances, captions, reader, warn=_warn)
     _save(PresenceOracle.of_columns(joined), output)
@@ -136,7 +138,7 @@ def chair_truth(
 def reference_matrix(
     references: str, vocabulary: str, claims: Reading, unnamed: Unnamed, weights: str | None, output: str
 ) -> None:
-    """Creates a ground truth from REFERENCES: named labels are present, denied labels are absent, all others are
+    """Creates a ground truth from REFERENCES: named labels are present, denied labels are absent, and all others are
     unknown.
     """
     labels = Vocabulary.load(vocabulary)
@@ -334,8 +336,8 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--any-ids", is_flag=True, help="Accept captions even if they seem to belong to other images.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
-    """Checks if TRUTH fits a vocabulary and the images and claims of caption files. The exit code is 2 if TRUTH does
-    not fit.
+    """Checks whether TRUTH fits a vocabulary, and the images and claims of caption files. The exit code is 2 if TRUTH
+    does not fit.
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth)
@@ -363,6 +365,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """Returns a text with the first few names in a list and the number of the other names."""
+    """Returns a text with the first few names in a list and the number of remaining names."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

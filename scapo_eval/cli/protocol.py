@@ -1,4 +1,4 @@
-"""``scapo-eval protocol list|show|check``: conditions of published numbers, such as images, prompts and limits."""
+"""``scapo-eval protocol list|show|check``: conditions behind published numbers, such as images, prompts and limits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HEADINGS = ("protocol", "verbs", "images", "hash", "needs", "title")
 
 @click.group("protocol", cls=Group)
 def command() -> None:
-    """Protocols of published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check a protocol if
-    --protocol names it.
+    """Protocols for published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check a protocol if
+    it is given with --protocol.
     """
 
 

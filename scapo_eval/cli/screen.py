@@ -32,7 +32,7 @@ class Screen:
     quiet: bool = False
 
     def console(self, *, stderr: bool = False) -> Console:
-        """Returns the console for results, or with ``stderr`` the console for all other output."""
+        """Returns the console for results or, with ``stderr``, the console for all other output."""
         return SafeConsole(
             stderr=stderr,
             width=self.width,

@@ -42,7 +42,7 @@ STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unkn
 def table(results: tuple[str, ...], output: Output) -> int:
     """Shows results files. All systems are compared with the first system.
 
-    RESULTS are results files, written by -o of a scoring verb. Caption files are displayed differently, see scapo-eval
+    RESULTS are results files that a scoring verb wrote with -o. Caption files are displayed differently; see scapo-eval
     show --help.
     """
     return emit(runs_of(results, output), output)
@@ -73,7 +73,9 @@ class Show(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of the command for captions, or of :data:`table` for results files."""
+        """Returns the context of the command if the inputs are captions, or the context of :data:`table` if they are
+        results files.
+        """
         first = None if parent is None else first_file(args, self, parent)
         if first is not None and first[1].kind.name == "results":
             add_common_options(table)

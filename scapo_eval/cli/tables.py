@@ -66,7 +66,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """Returns a text with the first few names in a list and the number of the other names."""
+    """Returns a text with the first few names in a list and the number of remaining names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -97,7 +97,7 @@ class _Table:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """System name -> abbreviation (one or several letters), for narrow layouts."""
+        """Mapping from system names to abbreviations (one or several letters), for narrow layouts."""
         letters = [*ascii_uppercase, *(f"{a}{b}" for a in ascii_uppercase for b in ascii_uppercase)]
         if all(cell_len(name) <= LONG_NAME for name in self.systems) or len(self.systems) > len(letters):
             return {name: name for name in self.systems}
@@ -155,7 +155,7 @@ class _Table:
         return [*lines, Text(), *told] if told else lines
 
     def _wide(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout in which each system is a row of three lines: value, interval and difference."""
+        """Returns the layout in which each system has a row of three lines: value, interval and difference."""
         cells = [[Text("system", style="bold"), *(Text(self._heading(m), style="bold") for m in self.metrics)]]
         for name, short in names.items():
             cells.append([Text(short), *(self._value(name, m) for m in self.metrics)])
@@ -254,7 +254,7 @@ class _Table:
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
 
     def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yields sentences with the smallest difference that can be detected between two systems, and with the result
+        """Yields sentences that state the smallest difference that can be detected between two systems, and the result
         of the equivalence test.
         """
         if len(self.systems) == 2:
@@ -274,7 +274,9 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """Yields the results for each value of a column, and the results of the tests of equal values in all slices."""
+        """Yields the results for each value of a column, and the results of the tests for equal values across all
+        slices.
+        """
         sliced = self.found.get("sliced")
         if not sliced:
             return
@@ -351,7 +353,7 @@ def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> li
 
 
 def folded(signature: str, width: int) -> Iterator[str]:
-    """Yields the lines of a signature that is broken after ``|``."""
+    """Yields the lines that result from breaking a signature after ``|``."""
     line = ""
     for part in signature.replace("|", "|\n").split("\n"):
         if line and len(line) + len(part) > width:

@@ -107,7 +107,7 @@ def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces missing options by those that the protocol prescribes. A switch that is off counts as a missing
+    """Fills in missing options with those that the protocol prescribes. A switch that is off counts as a missing
     option.
     """
     switches = {name for name, value in values.items() if value is False}
@@ -143,8 +143,8 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
-    """Separates files of answers from files of questions, because the shell passes b.json in ``--questions a.json
-    b.json`` as a file of answers.
+    """Separates answer files from question files, because the shell passes b.json in ``--questions a.json b.json`` as
+    an answer file.
     """
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]
@@ -191,7 +191,7 @@ def _on_engine(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Returns the runs of all systems, which are scored on a cluster.
+    """Scores all systems on a cluster and returns their runs.
 
     Raises:
         OptionError: If an option that the engine requires is missing, or an option that it does not support is given.

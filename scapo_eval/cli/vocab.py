@@ -39,7 +39,7 @@ def command() -> None:
 )
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
-    """Lists potential problems of vocabularies (default: all shipped ones). Exits with 2 if there are any."""
+    """Lists potential problems of vocabularies (default: all shipped ones). Exits with code 2 if there are any."""
     total = 0
     texts = [text for path in captions for text in _texts(path)]
     for name in vocabulary or tuple(shipped_vocabularies()):
@@ -209,7 +209,7 @@ class _Candidate(msgspec.Struct):
     help="Draft vocabulary for review by a person.",
 )
 def build(candidates: str, name: str, min_captions: int, output: str) -> None:
-    """Clusters mined CANDIDATES into a draft vocabulary, in which each label lists example captions."""
+    """Clusters mined CANDIDATES into a draft vocabulary with example captions for each label."""
     read = []
     for line, record in iter_records(candidates):
         try:
@@ -250,8 +250,8 @@ def expand(vocabulary: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """Returns a YAML scalar that is always parsed as a text. A JSON string is also valid YAML, except for line-end
-    characters.
+    """Returns a YAML scalar that is always parsed as a string. A JSON string without line-end characters is also valid
+    YAML.
     """
     if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}:
         return text

@@ -1,8 +1,8 @@
-"""Conversion of yes/no answers in Arrow to rows with the question and the result of each answer, which can be combined
-by summation.
+"""Conversion of yes/no answers in Arrow to rows that contain the question and the result of each answer and that can be
+combined by summation.
 
 A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). The
-worker sends five bytes per answer to the calling process, which treats the answers of all workers like those in a
+worker sends five bytes per answer to the calling process, which treats the answers from all workers like answers from a
 single file.
 """
 
@@ -120,15 +120,15 @@ class Replies(Counted[Run]):
         return with_account(run, count) if count.records else run
 
     def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
-        """Returns the answers of all files and batches. The answers of a file are in the order of the file.
+        """Returns the answers of all files and batches. The answers keep their order in the file.
 
         Args:
             counts: Summed counts.
             refuse_twice: True to reject several answers to a question, unless all of them are in one file.
 
         Raises:
-            InputError: If ``refuse_twice`` is True and a question has answers in two files, or two answers in a data
-                set.
+            InputError: If ``refuse_twice`` is True and a question has answers in two files, or has two answers in one
+                data set.
         """
         every, within = [np.zeros(0, dtype=_ANSWER)], 0
         kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))

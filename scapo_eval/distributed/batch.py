@@ -1,9 +1,9 @@
 """Conversion of captions in Arrow to tables of counts in Arrow, used by all engines.
 
 A :class:`Counter` is sent to every worker once. Each worker converts its input to a table of counts. The tables of all
-workers are summed by ``kind`` and ``key`` (by :func:`merged`, or by the engine's own group-by). :meth:`Counter.run`
-computes the same scores from the sums as a single process. If a block is read again because its worker was killed, the
-result is the same table.
+workers are summed by ``kind`` and ``key`` (by :func:`merged`, or by the engine's own group-by). From these sums,
+:meth:`Counter.run` computes the same scores that a single process would compute. If a block is read again because its
+worker was killed, the result is the same table.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Returns the counts of files and row groups. An unreadable file has one row, which contains the error instead
-        of counts.
+        """Returns the counts of files and row groups. An unreadable file is represented by one row, which contains the
+        error instead of counts.
 
         Args:
             parts: A pyarrow Table from :func:`~.files.parts_of` with the columns ``path`` and ``row_group`` (WHOLE_FILE
@@ -160,7 +160,7 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Result:
-        """Computes the metrics from the summed counts, with the same result as a single process.
+        """Computes the metrics from the summed counts, with the same result as in a single process.
 
         Args:
             counts: Sum of the workers' tables, as a pyarrow Table.
@@ -383,7 +383,7 @@ class Counter(Counted[Result]):
         return replace(tally := sums.tally(bad_files), account=self._account(counts, sums, tally))
 
     def _account(self, counts: Any, sums: Sums, tally: Tally) -> Account:
-        """Returns the account of all records. The account does not state the number of bytes and the order of the
+        """Returns the account of all records. The account states neither the number of bytes nor the order of the
         records, because both are unknown.
         """
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
@@ -436,9 +436,7 @@ def merged(tables: Sequence[Any]) -> Any:
 
 
 def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
-    """Returns the sum of count tables, which are added while they arrive. ``kept`` contains the tables with which the
-    sum starts.
-    """
+    """Returns the sum of count tables, which are added as they arrive. ``kept`` contains the first tables."""
     rows = 0
     for table in tables:
         kept.append(table)
@@ -461,7 +459,7 @@ def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
 
 
 def first_of(error: InputError | InputErrors, source: str) -> InputError:
-    """Returns the first fault of a file as a single error, with the name and line of the file."""
+    """Returns the first fault of a file as a single error that states the file name and the line."""
     first = error if isinstance(error, InputError) else error.errors[0]
     return InputError(first.reason, path=source, line=first.line)
 

@@ -44,7 +44,7 @@ class CountingEngine(ABC, Generic[Data]):
       data set, the kind of its records.
     - ``workers``: number of parallel tasks. The default is the number of processors.
     - ``on_bad_file``: treatment of unreadable files. With ``fail``, an unreadable file raises an error that names the
-      file. With ``skip``, unreadable files are omitted, and the run states their number and names.
+      file. With ``skip``, unreadable files are omitted, and their number and names are stored in the run.
     - ``interval``: method of computing the intervals. With more than 65,536 images, the workers draw the resamples of
       ``percentile`` intervals.
     - ``resamples``, ``seed``, ``bootstrap``: settings of the bootstrap. The default is the Poisson bootstrap,
@@ -114,7 +114,7 @@ class CountingEngine(ABC, Generic[Data]):
         Args:
             captions: Captions, given in the same forms as for :meth:`score`.
             truth: Ground truth of the images, as for :meth:`score`.
-            profile: Profile by which captions are read, as for :func:`scapo_eval.chair`.
+            profile: Profile used to read captions, as for :func:`scapo_eval.chair`.
             synonyms: Synonyms of the object names, as for :func:`scapo_eval.chair`.
             vocabulary: Labels and their aliases, as for :func:`scapo_eval.chair`.
             name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in

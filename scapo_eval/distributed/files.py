@@ -98,8 +98,8 @@ def _row_groups(path: str) -> Sequence[int]:
 
 
 def name_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Returns the name of the system whose files are given, which is the name of the file or, for a pattern, the name
-    of its folder.
+    """Returns the name of the system whose files are given: the name of the file or, for a pattern, the name of its
+    folder.
     """
     first = os.fspath(given if isinstance(given, (str, os.PathLike)) else given[0])
     while has_magic(os.path.basename(first)):

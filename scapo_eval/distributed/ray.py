@@ -55,7 +55,7 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
         return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Implements ``counts`` of :class:`CountingEngine`. Tables are summed while they arrive."""
+        """Implements ``counts`` of :class:`CountingEngine`. Tables are summed as they arrive."""
         tables = data.map_batches(
             _count,
             fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -79,7 +79,7 @@ score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _e
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """Connects to a Ray cluster, or starts a cluster on this machine, until the ``with`` block ends.
+    """Connects to a Ray cluster, or starts a cluster on this machine, for the duration of the ``with`` block.
 
     Args:
         address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). If ``address`` is None, the
@@ -119,8 +119,8 @@ def reward(
 
     Args:
         responses: A Ray Dataset with one response per row.
-        reward: Reward to compute. Custom subclasses, and functions in the settings of the reward, are sent to the
-            workers with cloudpickle.
+        reward: Reward to compute. Custom subclasses, and functions in the reward settings, are sent to the workers with
+            cloudpickle.
         image_id: Name of the column with the image ids.
         response: Name of the column with the responses.
         workers: Number of parallel tasks. The default is the number of processors in the cluster.

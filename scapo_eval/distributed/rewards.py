@@ -1,4 +1,4 @@
-"""Computation of SCAPO's reward for Arrow tables of responses, as additional columns of a distributed data set."""
+"""Computes SCAPO's reward for Arrow tables of responses, as additional columns of a distributed data set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reward_fields() -> list[Any]:
 
     - ``reward``: the sum of the rewards of the response's pieces.
     - ``generated``, ``hallucinated``, ``covered``, ``unknown``: numbers of labels that the response claims,
-      hallucinates and covers, and of claimed labels whose cell is unknown.
+      hallucinates and covers, and the number of claimed labels whose cell is unknown.
     - ``parts``: for each piece, its ``start`` and ``end`` in characters, its ``reward``, and its numbers of new
       (``new``), repeated (``rep``) and hallucinated (``hal``) labels.
     - ``error``: the reason why a response has no reward (only with ``on_error="zero"``), or null.

@@ -53,8 +53,8 @@ class Sampling:
         seed: Seed of the random numbers. If ``seed`` is None, the engine chooses the seed.
         stop: Texts that end a completion. The completion does not contain the text that ended it.
         min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
-        repetition_penalty: Divisor of positive logits and factor of negative logits for tokens that occur in the prompt
-            or the completion, or 1 for no penalty.
+        repetition_penalty: Divisor for positive logits and factor for negative logits of tokens that occur in the
+            prompt or the completion, or 1 for no penalty.
         presence_penalty: Value that is subtracted from the logits of tokens that occur in the completion, or 0 for no
             penalty.
         frequency_penalty: Value that is subtracted from a token's logit for each occurrence in the completion, or 0 for
@@ -157,7 +157,7 @@ LEAST_MASS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer of a model to a request, or the error that prevented it.
+    """A model's answer to a request, or the error that prevented the answer.
 
     Attributes:
         text: Text of the completion. White space around the text is removed, because it differs between engines. The
@@ -217,7 +217,9 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Replaces the values of settings named like a key, token or password by ``***``, for cards and journals."""
+    """Replaces the values of settings whose names suggest a key, token or password with ``***``, for cards and
+    journals.
+    """
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
     return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -174,7 +174,7 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the arguments with which ``generate`` always selects the most probable token. For sampling, noise is
+        """Returns the arguments that make ``generate`` always select the most probable token. For sampling, noise is
         added to the scores beforehand.
         """
         return {
@@ -187,7 +187,7 @@ class TransformersEngine:
         }
 
     def _resolved(self, sampling: Sampling) -> Sampling:
-        """Returns the sampling settings, in which the checkpoint's values replace None."""
+        """Returns the sampling settings, with None replaced by the checkpoint's values."""
         checkpoint = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
         if not self._own.do_sample:
             checkpoint["temperature"] = 0.0
@@ -339,7 +339,7 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
     Args:
         model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
-        takes_images: True for a model that accepts images, False to load only its tokenizer.
+        takes_images: True if the model accepts images, or False to load only its tokenizer.
         options: Settings of the image processor, such as ``max_pixels``. If ``options`` is None, the processor's own
             values are used.
     """

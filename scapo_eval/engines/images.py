@@ -58,7 +58,7 @@ def fingerprint(path: str) -> str:
     """Returns a hash of the bytes of a file.
 
     Raises:
-        ImageFault: If the file is not found, unreadable or empty.
+        ImageFault: If the file is missing, unreadable or empty.
     """
     return hashlib.sha256(file_bytes(path)).hexdigest()[:16]
 
@@ -185,7 +185,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns an RGB copy to which a change is applied strip by strip, which avoids several full copies."""
+    """Returns an RGB copy, with a change applied strip by strip to avoid several full copies."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -216,7 +216,7 @@ class Cache(Generic[Value]):
         self._lock = threading.Lock()
 
     def __call__(self, path: str) -> Value:
-        """Returns the value for a path, which is computed if it is not among the last ``size`` values."""
+        """Returns the value for a path, computing it if it is not among the last ``size`` values."""
         with self._lock:
             known = self._values.get(path)
             if known is not None:

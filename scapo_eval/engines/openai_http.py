@@ -90,7 +90,7 @@ class OpenAIEngine:
             attempt. If ``wait_server`` is None, the server must be available at the start, and the waiting time after
             the first answer is :data:`PATIENCE`.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
-        warn: Callback for a warning if the server rejects a sampling setting, which is then omitted.
+        warn: Callback that receives a warning if the server rejects a sampling setting, which is then omitted.
 
     Raises:
         MissingExtra: If aiohttp is not installed.
@@ -493,7 +493,7 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """Splits an address into two parts: the address without login, query and fragment, which may be secret, and the
+    """Splits an address into two parts: the address without login, query and fragment (which may be secret), and the
     login (``user:password``).
     """
     try:

@@ -169,9 +169,7 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the required part of Ray's output columns, for rows without an error. The function runs on
-    the cluster.
-    """
+    """Returns the required columns of Ray's output for the rows without an error. The function runs on the cluster."""
     return {
         "n": row["n"],
         "text": row["generated_text"],

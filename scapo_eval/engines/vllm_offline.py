@@ -1,5 +1,5 @@
-"""Engine for vLLM in this process, which is the fastest engine on local GPUs. Each vLLM release requires exact versions
-of torch and transformers.
+"""Engine that runs vLLM in this process. It is the fastest engine on local GPUs. Each vLLM release requires exact
+versions of torch and transformers.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Returns the first error of a chain of exceptions in one line, as the cause of a failure in vLLM.
+    """Returns the first error in a chain of exceptions, on one line, as the cause of a failure in vLLM.
 
     Args:
         error: Raised error.
@@ -199,8 +199,8 @@ Faults = tuple[type[Exception], ...]
 
 
 def faults() -> tuple[Faults, Faults]:
-    """Returns two groups of vLLM's exception types: for a request that cannot be completed, and for an engine that has
-    died.
+    """Returns two groups of vLLM's exception types: those for a request that cannot be completed, and those for an
+    engine that has died.
     """
     try:
         from vllm.exceptions import VLLMClientError, VLLMServerError
@@ -210,8 +210,8 @@ def faults() -> tuple[Faults, Faults]:
 
 
 def _first_tokens(output: Any) -> list[tuple[str, float]]:
-    """Returns the text and log-probability of the most probable first tokens, before tokens that must never be sampled
-    are excluded.
+    """Returns the text and log-probability of the most probable first tokens, computed before the tokens that must
+    never be sampled are excluded.
     """
     likely = (each for each in output.logprobs[0].values() if (each.rank or 1) <= TOP)  # the sampled one may be further
     return [(each.decoded_token or "", each.logprob) for each in likely]

@@ -28,10 +28,11 @@ AT_CHANCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class IdAgreement:
-    """Agreement between captions and the images whose ids they carry (:mod:`scapo_eval.benchmarks.agreement`).
+    """Agreement between captions and the images whose ids the captions contain
+    (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
-        confirmed: Share of the claims in a sample of captions that are true of the image.
+        confirmed: Share of the claims, in a sample of captions, that are true of the image.
         chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
             the images.
         z: Difference of the two shares in standard deviations under chance, or 0 if all captions make the same claims.
@@ -58,15 +59,15 @@ class Account:
         skipped: Number of faulty records that were omitted.
         duplicates: Number of records with the same image and text as an earlier record.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). If a record does not
-            contain ``meta.finish``, it counts as truncated if its last sentence is unfinished although an earlier
-            sentence is complete.
+        cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). A record without
+            ``meta.finish`` counts as truncated if its last sentence is unfinished although an earlier sentence is
+            complete.
         unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
         captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
         crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the CRC-32 identifies an unchanged
-            file. The CRC-32 is None for several files, for input in memory, and if only a part of the file was read
-            (columns of parquet).
+            file. The CRC-32 is None if the input consists of several files or is in memory, or if only a part of the
+            file was read (columns of parquet).
         agreement: Agreement of the captions with their images. The agreement is None if there are fewer than 20
             captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
         contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.

@@ -101,7 +101,8 @@ def read_bytes(path: Input) -> bytes:
     """Returns the entire input, decompressed and without a byte-order mark.
 
     Raises:
-        InputError: If the input cannot be read, if it is larger than the limit, or if it does not begin as UTF-8.
+        InputError: If the input cannot be read, if it is larger than the limit, or if it does not begin with valid
+            UTF-8.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -198,7 +199,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a binary file that appears under its name only when it is complete. If writing fails, no file is left
     behind.
 
-    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip without a
+    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip omits the
     time stamp, so that equal content yields equal bytes). If the name is a symbolic link, the target of the link is
     replaced. A file that is replaced keeps its permissions.
 

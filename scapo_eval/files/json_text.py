@@ -129,7 +129,8 @@ def _refuse_constant(name: str) -> Any:
 
 
 def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
-    """Returns the error for invalid JSON, with the place of the fault and its reason: the encoding, NaN, or the syntax.
+    """Returns the error for invalid JSON, with the position and the cause of the fault: the encoding, NaN, or the
+    syntax.
 
     Args:
         name: Display name of the source.
@@ -193,8 +194,8 @@ def records_of(
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines with their numbers, one at a time. The lines are not collected in a list, which could
-    be much larger than the bytes.
+    """Yields the non-blank lines with their numbers, one at a time. The lines are not collected in a list, because such
+    a list could be much larger than the bytes.
     """
     for number, line in enumerate(io.BytesIO(data), 1):
         if line := line.strip():

@@ -31,7 +31,7 @@ def limit_decoded(size: int | None) -> None:
     """Sets the maximum decoded size of a file in this process (``--max-decoded``).
 
     Args:
-        size: Maximum size in bytes. If ``size`` is None, the defaults are restored: MAX_WHOLE, or for compressed files
+        size: Maximum size in bytes. If ``size`` is None, the defaults are restored: MAX_WHOLE or, for compressed files,
             the larger of MAX_UNPACKED and MAX_RATIO times the compressed size.
     """
     global _max_decoded

@@ -24,8 +24,8 @@ class Mapped(Generic[Value]):
     """A wrapper through which processes share the arrays of a value in a memory-mapped file.
 
     Pickling writes the arrays to a file once, and unpickling maps this file into memory. A forked process inherits the
-    value, so that no file is written. With ``spawn`` or ``forkserver``, all processes on the machine share the pages,
-    which are read-only.
+    value, so no file is written. With ``spawn`` or ``forkserver``, all processes on the machine share the pages, which
+    are read-only.
 
     Args:
         value: Any picklable value.
@@ -66,7 +66,7 @@ def _opened(path: str, data: bytes, spans: list[tuple[int, int]]) -> Mapped[obje
 
 
 def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
-    """Returns an array of an ``.npz`` file as a read-only memory map, or None if the array cannot be mapped.
+    """Returns an array from an ``.npz`` file as a read-only memory map, or None if the array cannot be mapped.
 
     Args:
         stream: Open file, positioned at its beginning. The position of the stream is restored.

@@ -154,8 +154,8 @@ def open_parquet(path: Input) -> Iterator[Parquet]:
 
 
 def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
-    """Rejects a parquet file whose decoded size exceeds the limit. For the check of the size, each cell counts as at
-    least one byte.
+    """Rejects a parquet file whose decoded size exceeds the limit. For the size check, each cell counts as at least one
+    byte.
 
     Args:
         metadata: Metadata of the file, as read by pyarrow.

@@ -57,8 +57,8 @@ Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
 
 
 def readable(given: Given) -> Readable:
-    """Converts input to a form that readers can open. A path is unchanged, and other input becomes records of plain
-    values.
+    """Converts input to a form that readers can open. A path remains unchanged, and any other input is converted to
+    records of plain values.
 
     Missing values (NaN, None, pandas' NA) become None, and NumPy scalars and arrays become numbers and lists. Images,
     audio and videos in a Hugging Face Dataset are not read, because they are not used.

@@ -82,7 +82,7 @@ class Source:
         path: Path of a file, ``-`` for standard input, or a URI (``s3://bucket/captions.jsonl``).
 
     Attributes:
-        path: The path in the form in which it was given.
+        path: The path as given.
         name: Name of the input in messages.
         counts: Counter of the records, or None before :meth:`count` is called.
     """
@@ -200,8 +200,8 @@ class Source:
 
     @contextmanager
     def file(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes as a seekable file, which is the file on disk if possible, otherwise a copy in
-        memory.
+        """Opens the decompressed bytes as a seekable file, which is the file on disk if possible, and otherwise a copy
+        in memory.
 
         Raises:
             InputError: If :meth:`stream` fails, or if the content is larger than the limit.
@@ -309,7 +309,7 @@ class Span:
         path: Resolved path of the file. A link such as ``/dev/stdin`` would refer to another file in another process.
         descriptor: Descriptor of the open file, which forked processes inherit.
         identity: Identity of the file when it was opened.
-        begin: Offset of the first line in bytes.
+        begin: Byte offset of the first line.
         size: Size of the lines in bytes.
         left: Number of bytes in the file after the referenced lines.
     """
@@ -370,7 +370,7 @@ class _Digest:
         self._buffer = bytearray(_HASHED)
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Adds the new bytes in a chunk that begins at an offset. Chunks that would leave a gap after the previous
+        """Adds the new bytes of a chunk that begins at a given offset. Chunks that would leave a gap after the previous
         bytes are ignored.
         """
         if offset <= self.size < offset + len(data):
@@ -395,7 +395,7 @@ class _Bytes(Protocol):
         """Total number of bytes for files, or number of bytes read so far for pipes."""
 
     def at(self, offset: int, size: int) -> bytes:
-        """Returns up to ``size`` bytes from an offset on, or no bytes at the end of the input."""
+        """Returns up to ``size`` bytes starting at an offset, or no bytes at the end of the input."""
 
     def close(self) -> None:
         """Releases the resources of the operating system."""
@@ -455,8 +455,8 @@ class _Piped:
     Args:
         stream: Stream from which the bytes are read.
         name: Name of the source, for error messages.
-        lasts: True if the stream remains open after the source is closed, like standard input, so that bytes read by
-            the source are lost.
+        lasts: True if the stream, like standard input, remains open after the source is closed, so that bytes that the
+            source has already read are lost.
     """
 
     digest: _Digest | None = None

@@ -173,7 +173,7 @@ def answer(
         output: Path of the JSON Lines file with records ``{"id", "response", ...}``, in the order of ``asked``.
         descriptions: Mapping from image ids to descriptions that precede the questions on these images. If
             ``descriptions`` is None, questions are sent without descriptions. If ``descriptions`` lacks an image, the
-            questions about this image fail, because a question is never silently sent without its description.
+            questions about this image fail, because a question is never silently sent without the image's description.
         sampling: Sampling settings. If ``sampling`` is None, the default sampling settings are used.
         model: Name of the model, which is written to the rows of the output.
 

@@ -1,4 +1,4 @@
-"""Descriptions of images by a model, which are the basis of all scores and of description-augmented answers."""
+"""A model's descriptions of images, which are the basis of all scores and of description-augmented answers."""
 
 from __future__ import annotations
 

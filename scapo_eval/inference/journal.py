@@ -26,7 +26,7 @@ SUFFIX = ".journal"
 class Journal:
     """The completions in a file, identified by the keys of their requests.
 
-    Only a 16-byte key and an offset per completion are kept in memory, without the texts.
+    For each completion, only a 16-byte key and an offset are kept in memory, but not the text.
 
     Args:
         path: Path of the file, which is created if it does not exist.

@@ -92,7 +92,7 @@ def ask_until_read(
         session: Session of the judge. If ``retry`` is set in the session, unreadable verdicts in the journal are
             requested again.
         wanted: Requests to make.
-        read: Function for each request that returns the verdict in a completion's text, or None if the text is
+        read: One function per request, which returns the verdict in a completion's text, or None if the text is
             unreadable.
 
     Returns:
@@ -125,11 +125,11 @@ def ask_until_read(
 
 
 def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
-    """Makes requests with the choices yes and no. Each request is made once, because repeating a request would return
-    the same probabilities.
+    """Creates requests whose choices are yes and no. Each request is made once, because repeating a request would
+    return the same probabilities.
 
     Returns:
-        P(yes) for each request, or None if there is no completion or if the model gives too little probability to the
+        P(yes) for each request, or None if there is no completion or if the model assigns too little probability to the
         two words.
     """
     session.ask(wanted)
@@ -313,8 +313,8 @@ def judge_faithscore(
         verified_by: Name of the verifier.
         sampling: Sampling settings of both models, or None for the defaults.
         setting: Name of the generation setting, which is used for answers whose records do not contain it.
-        present_from: Threshold for the verifier's P(yes), from which a fact is true. If ``present_from`` is given, the
-            probabilities are read (one token per fact) and stored in ``probabilities``.
+        present_from: Minimum value of the verifier's P(yes) at which a fact counts as true. If ``present_from`` is
+            given, the probabilities are read (one token per fact) and stored in ``probabilities``.
 
     Returns:
         The counts of the requests in this session.

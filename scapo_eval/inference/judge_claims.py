@@ -1,8 +1,8 @@
-"""A judge that looks at images and decides if the claims of captions are true.
+"""A judge that looks at images and decides whether the claims of captions are true.
 
 Each distinct claim about an image is judged once. The result is a scene graph (option ``--scenes`` of ``scapo-eval
-claims`` and ``reward``). An unreadable answer is requested again. If all tries are unreadable, the answer is counted as
-unreadable and never guessed.
+claims`` and ``reward``). An unreadable answer is requested again. If the answers in all attempts are unreadable, the
+result is counted as unreadable and never guessed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def judge_claims(
     task: str = CLAIM_TASK,
     sampling: Sampling | None = None,
 ) -> RequestCounts:
-    """Judges all claims by their images, and writes the answers as a scene graph with one line per image.
+    """Judges all claims based on their images, and writes the answers as a scene graph with one line per image.
 
     Args:
         images: Claims to judge, from :func:`claims_to_judge`.

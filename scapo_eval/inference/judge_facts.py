@@ -3,7 +3,7 @@
 ``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are the same as in
 DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from DeCapBench's, and all of them
 can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is requested
-again, and recorded as unreadable if all tries fail.
+again; if all tries fail, it is recorded as unreadable.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ _REFERENCE_KEYS = ("claims", "references", "facts", "oracle_facts")
 
 
 def read_references(path: str) -> dict[str, list[str]]:
-    """Reads reference claims by canonical image id.
+    """Reads reference claims, grouped by canonical image id.
 
     Args:
         path: File of records with an image and ``claims`` (or ``references``, ``facts``, or DeCapBench's

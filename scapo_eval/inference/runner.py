@@ -36,12 +36,12 @@ class RequestCounts:
         reused: Number of requests that were answered from the journal or by an equal request.
         failed: Number of items without a completion.
         unread: Number of items with an unreadable verdict after all tries.
-        empty: Number of empty completions. Empty completions are not discarded, because they are the model's answer.
+        empty: Number of empty completions. Empty completions are not discarded, because they are answers of the model.
         cut: Number of completions that were truncated at the token limit.
         prompt_tokens: Total number of prompt tokens in the completions for which the engine counts tokens.
         completion_tokens: Total number of completion tokens in the completions for which the engine counts tokens.
-        made_tokens: Number of tokens in completions that the engine made in this session and that do not come from the
-            journal.
+        made_tokens: Number of tokens in completions that the engine generated in this session, as opposed to
+            completions from the journal.
         seconds: Time in seconds spent waiting for the engine.
         first_errors: The first error messages, in order.
         first_unread: Message about the first unreadable verdict.
@@ -63,7 +63,7 @@ class RequestCounts:
 
     @property
     def made(self) -> int:
-        """Number of completions that the engine made in this session and that do not come from the journal."""
+        """Number of completions that the engine generated in this session, without those from the journal."""
         return max(0, self.requests + self.repeated - self.reused)
 
     @property
@@ -234,7 +234,7 @@ def write_card(output: str | Path, session: Session, **facts: Any) -> None:
 
     Args:
         output: Path of the file that the card describes.
-        session: Session that made the completions in the file.
+        session: Session that produced the completions in the file.
         facts: Additional arguments of :func:`run_card`.
     """
     card = {"output": Path(output).name, **run_card(session, **facts)}

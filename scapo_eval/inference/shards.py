@@ -1,4 +1,4 @@
-"""Distribution of work over any number of machines without a coordinator, and the merge of their outputs.
+"""Distributes work over any number of machines without a coordinator, and merges the outputs of the machines.
 
 Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question,
 an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
@@ -76,7 +76,7 @@ class _Card(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of ``of`` shards into which the work is divided.
+    """One of the ``of`` shards into which the work is divided.
 
     Attributes:
         number: Number of the shard, starting at 1.
@@ -151,8 +151,8 @@ class Share(Generic[Item]):
 
         Args:
             output: Path of the shard's output.
-            made: CRC-32 of the line of each row in the output, in order, or None for rows in the file of failures. The
-                number of rows must be the same for every item.
+            made: CRC-32 of the output line of each row, in order, or None for rows in the file of failures. The number
+                of rows must be the same for every item.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
@@ -176,8 +176,8 @@ class Merged:
         rows: Number of rows in the output.
         failed: Number of rows in the merged file of failures.
         completions: Number of completions in the merged journal.
-        differing: Number of requests to which several shards received different answers. The merged journal keeps the
-            first of the different answers.
+        differing: Number of requests for which several shards received different answers. If answers differ, the merged
+            journal keeps the first.
     """
 
     shards: int
@@ -228,13 +228,13 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
-    """Checks that the shards together form the same work, without missing shards and duplicates.
+    """Checks that the shards together form the same work, without missing or duplicate shards.
 
     Args:
         shards: Pairs of a path and the shard at this path.
 
     Raises:
-        InputError: If a shard is missing, appears twice, or has another total number of shards.
+        InputError: If a shard is missing, appears twice, or has a different total number of shards.
     """
     seen: dict[int, str] = {}
     first_path, first = shards[0]

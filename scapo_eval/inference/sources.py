@@ -31,7 +31,7 @@ class ImageFile:
 
     Attributes:
         image_id: Canonical id of the image.
-        name: Name of the image in the list or folder, which is written to the output.
+        name: Name of the image, as in the list or folder, to be written to the output.
         path: Expected path of the image file.
     """
 
@@ -58,8 +58,8 @@ class ImageFolder:
         """Returns the path of an image, which is the name relative to the root, or the only file with this name or id
         in a subfolder.
 
-        If no file or several files match, the returned path does not exist, so that the item fails with its name. If a
-        name leads out of the root (an absolute path, ``..``), only its last part is used.
+        If no file or several files match, the returned path does not exist, so that the item fails with an error that
+        contains its name. If a name leads out of the root (an absolute path, ``..``), only its last part is used.
         """
         if not self._search:
             return str(self._root / name)

@@ -52,8 +52,8 @@ class CaptionCounter:
             truth: Ground truth of the images, or None to use the ground truth of the protocol.
             protocol: Protocol that determines how captions are read (``chair-opera``), and supplies the ground truth if
                 ``truth`` is None.
-            profile: Profile by which captions are read, or None to use the profile of the protocol or, without a
-                protocol, the project's matcher.
+            profile: Profile for reading captions, or None for the profile of the protocol or, if there is no protocol,
+                the project's matcher.
             claims: Mentions that the project's matcher counts.
 
         Raises:

@@ -61,8 +61,8 @@ def caption_scorer(
     Args:
         truth: Ground truth of the images, or None to use the ground truth of the protocol.
         protocol: Protocol that includes a ground truth (``scapo-eval protocol list``).
-        profile: Profile by which captions are read, or None to use the profile of the protocol or, without a protocol,
-            the project's matcher.
+        profile: Profile used to read captions, or None to use the profile of the protocol or, without a protocol, the
+            project's matcher.
         image_key: Metadata key that contains the image id. If the key is missing, the sample's id is used.
 
     Raises:

@@ -1,8 +1,9 @@
-"""Functions for the YAML file of a description task in lmms-eval, which compute the metrics of ``scapo-eval chair``.
+"""Functions that compute the metrics of ``scapo-eval chair``, for use in the YAML file of a description task in
+lmms-eval.
 
 To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The environment
-variable ``SCAPO_PROTOCOL`` names a protocol with a ground truth (such as ``chair-opera``), or ``SCAPO_TRUTH`` names a
-ground truth file. ``SCAPO_PROFILE`` selects the profile by which captions are read. lmms-eval calls
+variable ``SCAPO_PROTOCOL`` specifies a protocol with a ground truth (such as ``chair-opera``), or ``SCAPO_TRUTH``
+specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile by which captions are read. lmms-eval calls
 :func:`process_results` for every sample, and passes the results of all samples to the aggregation function of each
 metric.
 """

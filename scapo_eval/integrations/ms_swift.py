@@ -35,8 +35,8 @@ IGNORED = -100
 
 
 class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
-    """Response-level reward for ms-swift's log, which is the sum of the rewards of a response's pieces. With level
-    ``cap`` or ``hal``, the logged value is the reward of this level.
+    """Response-level reward for ms-swift's log: the sum of the rewards of a response's pieces. With level ``cap`` or
+    ``hal``, the logged value is the reward of this level.
     """
 
     def __call__(self, completions: list[str], image_id: list[Any] | None = None, **_: Any) -> list[float]:
@@ -51,7 +51,7 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """GRPOTrainer that uses subsentence rewards as the advantages of tokens, without group statistics."""
 
     def _postprocess_batch(self, samples: list[Any], batch_encoded_inputs: list[dict[str, Any]]) -> None:
-        """Replaces ms-swift's advantages, which are equal for all tokens of a response, by SCAPO's token advantages.
+        """Replaces ms-swift's advantages, which are equal for all tokens of a response, with SCAPO's token advantages.
 
         Args:
             samples: Encoded GRPOSamples with ``encoded["input_ids"]``, with ``encoded["labels"]`` (IGNORED for tokens

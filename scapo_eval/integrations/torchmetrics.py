@@ -2,8 +2,8 @@
 evaluation, on one or several ranks.
 
 The state of the metric is a vector of summed counts. The memory use of the metric is therefore constant, and the states
-of several ranks are combined by a sum. Sums determine only the values of the metrics. To obtain intervals, tests and
-values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
+of several ranks are combined by summation. Sums determine only the values of the metrics. To obtain intervals, tests
+and values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
 
         Raises:
             InputErrors: If captions are not texts, or images are not in the ground truth. The errors state the
-                positions in the batch, from 1.
+                positions in the batch, counted from 1.
             InputError: If the numbers of ids and captions differ.
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
@@ -93,7 +93,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         self.skipped += scored.unknown_images
 
     def compute(self) -> dict[str, torch.Tensor]:
-        """Returns the metrics as a mapping from name to a 0-dimensional tensor. Values are fractions, and undefined
+        """Returns the metrics as a mapping from names to 0-dimensional tensors. Values are fractions, and undefined
         values are NaN.
         """
         values = self.metric_set.score(self.counts.cpu().numpy())

@@ -149,7 +149,7 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Replaces TRL's advantages, which are one per completion, by (B, T) token advantages."""
+        """Replaces TRL's advantages (one per completion) with (B, T) token advantages."""
         output = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"]
         advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
@@ -163,7 +163,7 @@ def _probe() -> None:
     """Checks that TRL has the methods that ScapoTrainer extends, and warns if its version was not tested.
 
     Raises:
-        InputError: If a method is missing, or its arguments differ.
+        InputError: If a method is missing or has different arguments.
     """
     wanted = {
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),

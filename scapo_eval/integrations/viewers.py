@@ -55,8 +55,8 @@ def to_fiftyone(
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
-    """Returns a Weights & Biases table with one row per image. A row contains the metrics of the image and, with
-    evidence, its caption with the hallucinated and missed labels.
+    """Returns a Weights & Biases table with one row per image. Each row contains the metrics of an image and, if
+    evidence is requested, the caption of this image with the hallucinated and missed labels.
 
     Log the table with ``wandb.log({"captions": wandb_table(run)})``.
 

@@ -1,8 +1,9 @@
-"""The letters with which matches of an expression begin or end, to decide about places before an expression is tried.
+"""The letters with which matches of an expression begin or end, used to judge places before the expression is tried
+there.
 
-The expressions of the cues match next to a word, and mostly continue with a space and one of a few words. The first two
-letters of the next word, or the last two letters of the word before, therefore exclude most places, and array
-operations compare them for all places at once. The letters are read from the expression.
+The expressions of the cues match next to a word, and most of them continue with a space and one of a few words. Most
+places are therefore excluded by the first two letters of the next word or the last two letters of the preceding word,
+which array operations compare for all places at once. The letters are read from the expression.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ OTHER = _COMMA + 1
 
 
 def _tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the parts of a code by two characters: the space and the first letter, and the next two characters.
+    """Returns the two-character parts of a code: the space and the first letter, and the next two characters.
 
-    A sum below 0 means that the place is unclear, and a sum of at least 10,000 that it is a comma.
+    A sum below 0 means that the place is unclear, and a sum of at least 10,000 means that it is a comma.
     """
     letter = np.full(256, -1)
     for k in range(_LETTERS):
@@ -51,8 +52,8 @@ _BACKWARD = _HEAD.astype(np.int16).ravel(), _TAIL.astype(np.int16).ravel()
 
 
 def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
-    """Returns the codes of places in ASCII text. A code means a space and the first two letters of the word behind
-    it, or a comma. For places before a word, the last two letters of the word before it are used.
+    """Returns the codes of places in ASCII text. A code stands for either a space and the first two letters of the
+    following word, or a comma. For places before a word, the last two letters of the word before it are used.
 
     Args:
         byte: Text.
@@ -71,11 +72,11 @@ def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArra
 
 @lru_cache(maxsize=1024)
 def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match may begin.
+    """Returns a (codes,) mask of the positions at which a match may begin.
 
     Args:
         pattern: Expression.
-        known: Text before the place, in lower case, with which the match begins.
+        known: Lower-case text before the place, with which the match begins.
     """
     return _mask(pattern, _Reader(1, known=known), True)
 
@@ -86,7 +87,7 @@ def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match ends in any case, read backward."""
+    """Returns a (codes,) mask of the places at which a match that is read backward ends in any case."""
     return _mask(pattern, _Reader(-1, certain=True), False)
 
 
@@ -123,8 +124,8 @@ _AT_BOUNDARY = {"x": "x.", "y": "y."}
 
 
 class _Characters(NamedTuple):
-    """A set of characters: whether it contains the space and the comma, its letters as bits, and whether it may contain
-    others.
+    """A set of characters, represented by flags for the space and the comma, its letters as bits, and a flag that
+    states whether it may contain other characters.
     """
 
     space: bool
@@ -144,12 +145,13 @@ _CATEGORIES = {
 
 
 class _Reader:
-    """A reader of parsed expressions in one direction.
+    """A one-directional reader of parsed expressions.
 
     Args:
         step: 1 to read beginnings, -1 to read ends.
-        certain: True to omit the codes for which other characters decide.
-        known: Known text with which a match begins. The states in it are written as the number of characters to come.
+        certain: True to omit the codes that are decided by other characters.
+        known: Known text with which a match begins. The states in it are represented by the number of characters that
+            follow.
     """
 
     def __init__(self, step: int, *, certain: bool = False, known: str = "") -> None:
@@ -157,12 +159,12 @@ class _Reader:
         self.first = str(len(known)) if known else "start"
 
     def read(self, nodes: Sequence[Any], done: int, state: _State, rest: _Rest) -> _Codes:
-        """Returns the codes of the matches of a sequence that continue from a state.
+        """Returns the codes of those matches of a sequence that continue from a state.
 
         Args:
             nodes: Sequence of operations.
             done: Number of operations that have been read.
-            state: What has been read.
+            state: Data read so far.
             rest: Function that returns the codes of what follows the sequence.
         """
         nodes = nodes if self._step > 0 or done else [*nodes][::-1]

@@ -4,7 +4,7 @@ The following command writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml
 
     python -m scapo_eval.matching.compiled
 
-The command must be run after every change in ``vocab``. A test checks that the compiled files are up to date. Each
+The command must be run after every change to ``vocab``. A test checks that the compiled files are up to date. Each
 compiled file contains the hash of its source files. If the hash does not match the source files, the YAML is read
 instead.
 """

@@ -227,8 +227,8 @@ _HERE = re.compile(
 def in_general(text: str, start: int, end: int) -> bool:
     """Returns True if a plural begins a sentence about its kind: "Giraffes give birth standing up; this giraffe ...".
 
-    The noun has no article, a verb in the plural follows that does not describe a scene, and the text also names this
-    noun or something "here".
+    The noun has no article, it is followed by a plural verb that does not describe a scene, and the text also names
+    this noun or something "here".
 
     Args:
         text: A caption.
@@ -349,6 +349,6 @@ def may_modify(surface: str) -> bool:
 
 
 def plural_endings() -> frozenset[str]:
-    """Returns the pairs of letters with which nouns end for which :func:`may_modify` is false, as a superset."""
+    """Returns a superset of the letter pairs that end the nouns for which :func:`may_modify` is false."""
     ends_in_s = (second + "s" for second in ascii_lowercase if second not in "su")
     return frozenset(chain(ends_in_s, (word[-2:] for word in _NUMBER_OF)))

@@ -1,7 +1,7 @@
 """The cues in ``cues.yaml`` as data. The file is read once, and each expression is compiled on first use.
 
-A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The file documents its
-keys, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
+A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The keys are documented
+in the file itself, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ class Cue:
     Attributes:
         words: Cue words in lower case, without apostrophes.
         use: Use that the cue assigns to mentions in its scope.
-        after: Expression that must match between the word and its scope. The value is empty if nothing is required.
+        after: Expression that must match the text between the word and its scope. The value is empty if nothing is
+            required.
         phrase: True if the scope is only a noun phrase.
         behind, not_behind: Expressions that must match, or must not match, the text before the word. The value is empty
             if nothing is required.
         then: Expression that must match the text after a mention in the scope. The value is empty if nothing is
             required.
-        presumes: True if a definite object right after the cue's words is a claim: "not sure if THE man holds a dog".
+        presumes: True if a definite object immediately after the cue's words counts as a claim: "not sure if THE man
+            holds a dog".
         lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
-        any_item: True if words that are no mentions may also be items of such a list: "a mural of a tiger and a dog".
+        any_item: True if words that are not mentions may also be items of such a list: "a mural of a tiger and a dog".
         headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
             lines: "Missing: the dog, the cat".
         only_back: True if the cue has no scope after it.
@@ -66,11 +68,12 @@ class Backward:
     """A rule by which a cue assigns a use to the mention before it.
 
     Attributes:
-        pattern: Expression that matches from the end of the mention to the end of the cue.
+        pattern: Expression that matches the text from the end of the mention to the end of the cue.
         within: Maximum number of characters between the mention and the cue.
         plural: True if the rule applies only to plural mentions without an article.
         before: Expression that must match the text before the mention, unless the mention begins the text.
-        lists: True if the rule also applies to mentions that "and" or "or" joins to this one, before a plural verb.
+        lists: True if the rule also applies to mentions that are joined to this one by "and" or "or" before a plural
+            verb.
     """
 
     pattern: re.Pattern[str]

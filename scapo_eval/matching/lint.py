@@ -1,4 +1,4 @@
-"""Checks for valid vocabularies, which find duplicate aliases, missing plurals, look-alikes and ambiguous words.
+"""Checks of valid vocabularies for duplicate aliases, missing plurals, look-alikes and ambiguous words.
 
 The vocabulary file lists accepted findings under ``reviewed``. Therefore, a check without findings means that every
 finding was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real
@@ -36,7 +36,7 @@ AMBIGUOUS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding about a vocabulary, which the author of the vocabulary should review.
+    """A finding about a vocabulary, to be reviewed by the vocabulary's author.
 
     Attributes:
         kind: Kind of the finding: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
@@ -64,7 +64,7 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
 
 
 def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the aliases and ignore phrases that match the same text as an earlier entry with another spelling."""
+    """Yields the aliases and ignore phrases that match the same text as an earlier, differently spelled entry."""
     for entries in (vocabulary.aliases, vocabulary.ignore, vocabulary.compounds):
         seen: dict[tuple[str, ...], str] = {}
         for entry in entries:
@@ -216,7 +216,7 @@ class VocabularyDifference:
 
 
 def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
-    """Returns the labels, aliases and phrases that were added, removed or moved between two vocabularies.
+    """Compares two vocabularies, and returns the labels, aliases and phrases that were added, removed or moved.
 
     Aliases are given as ``(alias, label)`` pairs, and moved aliases as ``(alias, old label, new label)`` triples.
     """

@@ -102,7 +102,7 @@ class AliasMatcher:
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """Returns the mentions in many captions that the reading counts, as columns.
+        """Returns, as columns, those mentions in many captions that the reading counts.
 
         Args:
             texts: Captions.
@@ -123,14 +123,14 @@ class AliasMatcher:
         return mentions, ~left_out_codes(self.claims)[uses]
 
     def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Returns all mentions in many captions, with the use of each mention that the reading omits.
+        """Returns all mentions in many captions and, for each mention that the reading omits, its use.
 
         Args:
             texts: Captions.
 
         Returns:
             All mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The
-            position is 0 for mentions that the reading does not omit.
+            position is 0 for mentions that are not omitted in the reading.
         """
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
@@ -142,8 +142,8 @@ class AliasMatcher:
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
     ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Returns the mentions and uses of :meth:`find_left_out`, and the mentions' uses among given ones, from one
-        search.
+        """Returns the mentions and uses of :meth:`find_left_out`, and the uses of these mentions among given uses, from
+        a single search.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
@@ -158,7 +158,7 @@ class AliasMatcher:
             texts: Captions.
 
         Returns:
-            All mentions, as from :meth:`find`, and their (mentions,) uses as positions in
+            All mentions, as returned by :meth:`find`, and their (mentions,) uses as positions in
             :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)

@@ -1,6 +1,6 @@
 """The batch form of the matcher, which searches about a thousand captions at once with NumPy.
 
-Each step of the search is one array operation over all words of the batch. Borders of words are found by comparing
+Each step of the search is one array operation over all words of the batch. Word boundaries are found by comparing
 neighboring bytes. An exact hash table identifies the words that occur in the vocabulary (about one word in ten). The
 trie, stored as arrays, is then searched only for the words that occur in the vocabulary. Captions that contain
 non-ASCII characters other than typographic marks are searched word by word.
@@ -40,9 +40,9 @@ class _ToAscii:
 
     A letter, digit or mark is replaced by ``_``, which does not split the word and matches no alias. A space,
     apostrophe, hyphen or quotation mark is replaced by its ASCII form, and other punctuation by a character that
-    separates words. There is no replacement for characters that could match an ASCII alias (the long s, ligatures),
-    characters that occur in aliases, and letters of scripts without spaces. Texts that contain characters without a
-    replacement are searched word by word.
+    separates words. The following characters are not replaced: characters that could match an ASCII alias (the long s,
+    ligatures), characters that occur in aliases, and letters of scripts without spaces. Texts that contain characters
+    without a replacement are searched word by word.
 
     Args:
         trie: Trie of the aliases to find.
@@ -116,7 +116,7 @@ class Found(NamedTuple):
         marking: Indices of captions, including all captions with one of "[{|~", and all that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
-        byte: Bytes of the other captions in ASCII, with separators and borders. Empty if no words are watched.
+        byte: Bytes of the other captions in ASCII, with separators and borders. This is empty if no words are watched.
         offset: (captions,) position of each caption in ``byte``. Captions in ``plain`` are empty there.
     """
 
@@ -137,7 +137,7 @@ class BatchMatcher:
 
     Args:
         trie: Trie of the aliases to find.
-        watch: Mapping from additional words to report to the value that is reported.
+        watch: Mapping whose keys are additional words to report, and whose values are the reported values.
         look: True to compute ``Found.look`` and ``Found.quoting``.
     """
 
@@ -148,7 +148,7 @@ class BatchMatcher:
         self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns the mentions and watched words of captions, which are searched in groups of about BATCH captions."""
+        """Returns the mentions and watched words in captions, which are searched in groups of about BATCH."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
@@ -258,7 +258,7 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """Returns for each slot the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0 if
+        """Returns, for each slot, the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0 if
         there is none.
         """
         entries: Ints = _gather(self._first, slots)
@@ -340,7 +340,7 @@ class _TrieTables:
         self._is_watching = bool(watch)
 
     def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
-        """Returns the first eight and the last eight bytes of words as integers, in lower case.
+        """Returns the first eight and the last eight bytes of lower-cased words as integers.
 
         Shorter words are padded with zero bytes on the right.
         """
@@ -402,12 +402,13 @@ class _TrieTables:
 
     @staticmethod
     def _owners(offsets: Ints, places: Ints) -> list[int]:
-        """Returns the indices of the captions that contain given positions of the joined text."""
+        """Returns the indices of the captions that contain the given positions in the joined text."""
         owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
-        """Returns a (mentions,) mask of the mentions that a noun may follow, or that do not end in a lower-case letter.
+        """Returns a (mentions,) mask of the mentions that may be followed by a noun, or that do not end in a lower-case
+        letter.
 
         Args:
             text: Words of the batch.
@@ -459,7 +460,7 @@ class _TrieTables:
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
         """Returns the number of the vocabulary word at each position, or 0 for words outside the vocabulary. Words are
-        compared completely, not only by their hashes.
+        compared in full, not only by their hashes.
         """
         head = text.head[at]
 
@@ -505,7 +506,7 @@ class _TrieTables:
         Args:
             text: Words of the batch.
             begin: Positions of the words at which a match may begin.
-            word: (begin,) number in the vocabulary of the word at each position in ``begin``.
+            word: (begin,) vocabulary number of the word at each position in ``begin``.
             phrases: Rows of ``begin`` at which an alias of several words may begin.
         """
         label, last = self._alone[word], begin.copy()
@@ -533,8 +534,8 @@ class _TrieTables:
         return begin[kept], last[kept], label[kept]
 
     def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
-        """Returns the node that each node reaches by a join and a word, or 0 if there is no such edge. There is never
-        an edge for the join -1.
+        """Returns the node that is reached from each node through a join and a word, or 0 if there is no such edge.
+        There is never an edge for the join -1.
         """
         key = self._edge(node, join, word)
         edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])

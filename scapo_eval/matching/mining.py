@@ -3,8 +3,8 @@
 The paper builds its vocabulary from rollouts (section 3.1). The authors extract entity mentions, normalize and cluster
 them, and curate the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is
 the text between a determiner, number or preposition and the next function word. The head of the phrase is its last
-word. The rule for noun phrases finds frequent nouns reliably, but rare nouns only approximately. A spaCy pipeline can
-be used instead of the rule for noun phrases.
+word. The rule for noun phrases is reliable for frequent nouns, but only approximate for rare nouns. A spaCy pipeline
+can be used instead of the rule for noun phrases.
 """
 
 from __future__ import annotations
@@ -181,9 +181,7 @@ def _spacy_phrases(model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed label, which consists of a head noun with its forms and of the compounds that name a kind of the
-    object.
-    """
+    """A proposed label: a head noun with its forms, and the compounds that name a kind of the object."""
 
     label: str
     aliases: list[str]

@@ -1,4 +1,4 @@
-"""Near misses, which are words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
+"""Near misses are words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
 
 A policy that is penalized for naming absent objects may learn to misspell their names. A word is a near miss of an
 alias in the following three cases:
@@ -6,11 +6,11 @@ alias in the following three cases:
 - Digits in the word replace letters of the alias.
 - A letter of the alias is doubled in the word, or a double letter of the alias is single in the word.
 - The alias is the name of a label with at least seven letters, and the word is similar to the name. A word is similar
-  to a name if it differs in one letter, or contains all letters in another order. In addition, the first and last
-  letters must agree, and the word must not be an inflection of a known word.
+  to a name if it differs from the name in one letter, or contains the same letters in another order. In addition, the
+  first and last letters must agree, and the word must not be an inflection of a known word.
 
 Known words are never near misses. Known words are the words of the vocabulary, function words, common nouns and verbs
-of descriptions, and English words that resemble a common label.
+in descriptions, and English words that resemble a common label.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENGLISH = frozenset(
 
 
 class NearMisses:
-    """A detector of near misses of single-word ASCII aliases.
+    """A detector for near misses of single-word ASCII aliases.
 
     Args:
         vocabulary: Vocabulary with the labels and aliases.

@@ -20,12 +20,12 @@ _FACTORS = np.random.default_rng(0).integers(1 << 63, size=WIDTH // 8 + 1, dtype
 
 
 class Remembered:
-    """A memory of texts, each of which continues another text, with their states.
+    """A memory of texts with their states, in which each text continues another text.
 
     A new text replaces the text in its slot, so the size is fixed. Texts are compared in full.
 
     Args:
-        first_id: First id of a text. Smaller ids are those of the beginnings.
+        first_id: First id of a text. The smaller ids belong to the beginnings.
     """
 
     def __init__(self, first_id: int) -> None:
@@ -42,9 +42,9 @@ class Remembered:
         """Returns the (texts, words) keys of parts of a longer text.
 
         Args:
-            byte: The longer text, with WIDTH further bytes behind the last part.
-            begin, length: Position and number of characters of each part, at most WIDTH.
-            parent: Id of the text or beginning that each part continues, at least 1.
+            byte: The longer text, with WIDTH additional bytes after the last part. begin, length: Position and number
+            of characters of each part, at most WIDTH.
+            parent: Id (at least 1) of the text or beginning that each part continues.
         """
         windows = np.ndarray(len(byte) - WIDTH + 1, dtype=f"V{WIDTH}", buffer=byte, strides=(1,))[begin]
         keys = np.empty((len(begin), WIDTH // 8 + 1), dtype=np.uint64)

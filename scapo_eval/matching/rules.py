@@ -1,4 +1,4 @@
-"""Ignore rules, which are templates of phrases in which a word does not name its object, and which people can review.
+"""Ignore rules, which are reviewable templates of phrases in which a word does not name its object.
 
 A template is a phrase that contains choices. For example, ``{red|green} light{|s}`` represents four phrases, because an
 empty choice adds no text. ``{color}`` represents the words of a named list. Each rule states the class of its phrases
@@ -11,8 +11,8 @@ and a reason::
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
-A rule with ``names: last`` (or ``first``) contains compounds whose last (or first) words name the object. For example,
-a "baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary has no
+A rule with ``names: last`` (or ``first``) lists compounds whose last (or first) word names the object. For example, a
+"baseball cap" is a cap and not a ball, and a "bottle of water" is a bottle and not water. If the vocabulary has no
 alias for the words that name the object, the phrase names no label. ``docs/vocabulary.md`` describes the file format,
 and ``vocab check`` prints the matches of each rule in given captions.
 """
@@ -159,7 +159,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def text_of(key: str, value: object) -> str:
-    """Returns a value of a vocabulary file as a text. A missing value becomes an empty text, and a number becomes its
+    """Returns a value from a vocabulary file as text. A missing value becomes an empty text, and a number becomes its
     decimal digits.
 
     Raises:
@@ -176,7 +176,7 @@ def texts(owner: str, words: object) -> list[str]:
     """Returns a list of texts from a vocabulary file.
 
     Raises:
-        InputError: If the value is not a list, or if an element is not a text.
+        InputError: If the value is not a list, or if an element is not text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
         raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")

@@ -2,7 +2,7 @@
 
 An alias is represented by the path ``word, join, word...`` from :func:`scapo_eval.matching.vocabulary.tokenize_alias`.
 The words of a text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match
-has priority, followed by the longest match, and matches never overlap.
+has priority, then the longest one; matches never overlap.
 
 The module ``matcher_batch.py`` performs the same search on many texts at once.
 """
@@ -120,7 +120,7 @@ class AliasTrie:
 
 
 def watched(text: str, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Returns ``(start, end, value)`` of every word of a text that is a key of ``watch``."""
+    """Returns ``(start, end, value)`` for every word in a text that is a key of ``watch``."""
     return _watched(_words(text), watch)
 
 

@@ -1,4 +1,5 @@
-"""Uses of mentions: the rules that determine how a caption uses a mention, and the readings that count mentions.
+"""Uses of mentions: the rules that determine how a caption uses a mention, and the readings that determine which
+mentions count.
 
 The paper counts every mention. However, a caption can also deny an object ("there are no people"), guess ("possibly a
 phone") or quote ("a sign that reads 'BUS'"). It can state a purpose ("a place for guests"), generalize ("typical of
@@ -11,8 +12,8 @@ uses:
 - ``visual`` omits negated mentions, questions, quotations, purposes, generic mentions, comparisons and modifiers.
   Hedged mentions count.
 
-The cue words are data with examples, in ``cues.yaml``. The scope of a cue extends to the end of its clause. A clause
-ends at a period, semicolon, line end, dash or bracket, or at a word such as ``but``, ``except``, ``while`` or
+The cue words and their examples are data in ``cues.yaml``. The scope of a cue extends to the end of its clause. A
+clause ends at a period, semicolon, line end, dash or bracket, or at a word such as ``but``, ``except``, ``while`` or
 ``which``. It also ends at a comma, unless a list continues after the comma ("no cars, buses, or trucks"). Objects that
 the caption presupposes remain claims: "no people on THE bench", "possibly checking HIS phone", "shade for THE family".
 
@@ -68,9 +69,7 @@ EDITION = 3
 
 @lru_cache
 def reading_of(claims: Reading) -> str | None:
-    """Returns the hash of the rules that a reading applies, for signatures. The result is None for ``all``, which
-    applies none.
-    """
+    """Returns the hash of a reading's rules, for use in signatures. It is None for ``all``, which has no rules."""
     if not LEFT_OUT[claims]:
         return None
     lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
@@ -80,7 +79,7 @@ def reading_of(claims: Reading) -> str | None:
 
 @lru_cache
 def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
-    """Returns the cue words of some uses as a mapping from word to rule index."""
+    """Returns the cue words for some uses as a mapping from word to rule index."""
     if not uses:
         return {}
     rules = shipped_rules()
@@ -92,12 +91,12 @@ class SpecialWords:
     """Aliases of a vocabulary whose use depends on their context.
 
     Attributes:
-        colors: Label id -> folded aliases that can color the next noun.
+        colors: Mapping from label ids to folded aliases that can denote the color of the next noun.
         kin: Label id -> folded aliases that refer to an animal if the caption names no person.
         kin_of: Ids of the labels of these animals.
         others: Folded alias -> pairs of word sets. The alias has another meaning if the caption contains a word of the
             first set and no word of the second set.
-        watch: First words of these aliases, for a matcher to report together with the cue words.
+        watch: First words of these aliases, which a matcher reports together with the cue words.
     """
 
     colors: Mapping[int, frozenset[str]]
@@ -159,7 +158,7 @@ def find_uses_of(
         words: Special words of the vocabulary. The value is None if there are no special words.
 
     Returns:
-        A position in USES for each mention. Mentions with none of the uses are claims, coded 0.
+        A position in USES for each mention. Mentions with none of the uses are claims and have the code 0.
     """
     if not uses or not mentions:
         return bytearray(len(mentions))
@@ -222,8 +221,8 @@ def in_quotes(
 ) -> Iterator[tuple[int, int]]:
     """Yields the mentions between quotation marks that are on one line and at most QUOTE_REACH characters apart.
 
-    A quotation that is only a mention is none if an article stands before it and the sentence names no writing, or if
-    it is a key or an item in JSON.
+    A quotation that is only a mention does not count as a quotation if an article precedes it and the sentence names no
+    writing, or if it is a key or an item in JSON.
 
     Args:
         text: A caption.
@@ -247,7 +246,7 @@ def in_quotes(
 
 
 def _names_a_thing(text: str, begin: int, end: int) -> bool:
-    """Returns True if a quotation, which is a mention and nothing else, names an object and not visible writing."""
+    """Returns True if a quotation that consists only of a mention names an object rather than visible writing."""
     before, after = text[max(0, begin - BEFORE) : begin], text[end : end + 2].lstrip()
     if after[:1] == ":" or (_IN_JSON.search(before) and after[:1] in (",", "]", "}")):
         return True
@@ -299,9 +298,9 @@ def _said_before(text: str, start: int) -> list[str]:
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Yields the mentions in questions.
 
-    A question begins at the last clause of its sentence that begins like a question. Otherwise, it is the whole
-    sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question is whether or
-    where they are.
+    A question starts at the last of those clauses of its sentence that begin like a question. Otherwise, it is the
+    whole sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question is
+    whether they exist or where they are.
 
     Args:
         text: A caption.
@@ -445,18 +444,18 @@ def is_there(rule: CueRule, text: str, end: int) -> bool:
 
 
 def is_followed(rule: CueRule, text: str, end: int) -> bool:
-    """Returns True if the text after the mention before ``end`` is as the cue requires."""
+    """Returns True if the text between the mention and ``end`` has the form that the cue requires."""
     return not rule.cue.then or compiled(rule.cue.then).match(text, end) is not None
 
 
 def goes_on(text: str, end: int) -> bool:
-    """Returns True if a list can go on after the mention before ``end``."""
+    """Returns True if a list can continue after the mention that precedes ``end``."""
     return shipped_cues().scopes.goes_on.match(text, end) is not None
 
 
 def state_of(rule: CueRule, tail: str) -> State:
-    """Returns the state of a mention in the scope of a rule, given the text between cue and mention, with _MENTION in
-    place of each mention between them. States are cached, because the same phrases recur.
+    """Returns the state of a mention in the scope of a rule, given the text between the cue and the mention, in which
+    _MENTION replaces each mention between them. States are cached, because the same phrases recur.
     """
     return rule.states.get(tail) or _remember(rule, tail)
 
@@ -643,8 +642,8 @@ class CueRule(NamedTuple):
         may_be_definite: True if a presupposed object may follow the first word, as in "possibly checking his phone".
         ends: Words that end the scope.
         backs: Rules for the mention before the cue.
-        other: Index of the next rule of the same words, or SPECIAL if there is none.
-        of_t: True for a rule of "t", which counts only behind "n'".
+        other: Index of the next rule for the same words, or SPECIAL if there is none.
+        of_t: True for a rule for "t", which applies only after "n'".
     """
 
     cue: Cue
@@ -663,7 +662,7 @@ class Rules(NamedTuple):
 
     Attributes:
         rules: Rule of each cue word, from index 1. Rule SPECIAL is empty.
-        row: Cue word -> index of its first rule.
+        row: Mapping from each cue word to the index of its first rule.
         telling: Words that require a closer look at a scope.
         definite_behind: Endings of the text before a definite mention.
     """

@@ -1,8 +1,8 @@
 """Uses of mentions in many captions at once: the batch form of ``uses.py``, with equal results.
 
-NumPy selects the mentions near a cue, a quotation mark or a noun. It excludes most of them by the letters around the
-cue (``beginnings.py``), and looks up the text between cue and mention among the texts that it has met
-(``remembered.py``). The functions of ``uses.py`` examine the rest.
+The mentions near a cue, a quotation mark or a noun are selected with NumPy. It excludes most of them based on the
+letters around the cue (``beginnings.py``), and looks up the text between the cue and the mention among the texts that
+it has already encountered (``remembered.py``). The functions in ``uses.py`` examine the rest.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class _Rules(NamedTuple):
     """The cue rules of some uses as arrays.
 
     Attributes:
-        reach: (rules,) longest reach of all rules of the words whose first rule this is, or -1.
-        back_reach: (rules,) the same for the distance from a mention to the cue behind it.
+        reach: (rules,) longest reach among all rules of the words that have this rule as their first rule, or -1.
+        back_reach: (rules,) same quantity for the distance from a mention to the cue behind it.
         scopes: Rules with a scope, of each first rule.
-        backs: Rules for the mention before the cue, of each first rule.
+        backs: For each first rule, the rules for the mention before the cue.
         own_reach: (rules,) reach of each rule itself.
         use: (rules,) position of the use in USES.
         before: (rules,) number of characters of the cue before the watched word. For example, "n't" is watched as "t".
@@ -92,7 +92,7 @@ class _Lists:
         self._items = np.array([item for items in lists for item in items], dtype=np.int64)
 
     def of(self, which: Ints) -> tuple[Ints, Ints]:
-        """Returns the items of some lists, each with the position in ``which`` of its list."""
+        """Returns the items of some lists, each with its list's position in ``which``."""
         counts = self._counts[which]
         row = np.repeat(np.arange(len(which)), counts)
         stop = np.cumsum(counts)
@@ -122,19 +122,18 @@ def _rules(uses: tuple[Use, ...]) -> _Rules:
 
 
 class _Letters:
-    """The letters around a cue with which a rule can apply, read when a rule has been met often.
+    """Letters around a cue that allow a rule to apply. They are read once a rule has occurred often.
 
     Attributes:
         of: (rules,) row of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
         after: (rows, codes) bool, false if the text after the cue cannot begin like this.
         before: (rows, codes) bool, false if the text before the cue excludes the rule.
-        asks: (rows, codes) bool, false if no more of the text before the cue decides.
+        asks: (rows, codes) bool, false if no further text before the cue affects the decision.
         then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
         back_of: (rules,) row of each rule in the tables below.
         back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
         adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
-            behind the mention.
-        back_plural, adjacent_plural: The same for mentions in the plural.
+            after the mention. back_plural, adjacent_plural: The same for mentions in the plural.
     """
 
     def __init__(self, shipped: Rules) -> None:
@@ -224,7 +223,7 @@ def _of_thread() -> _OfThread:
 
 
 def clear_met() -> None:
-    """Clears the cache of texts around cues of this thread, for measurements. No result depends on the cache."""
+    """Clears this thread's cache of the texts around cues, for measurements. No result depends on the cache."""
     _of_thread.cache_clear()
 
 
@@ -238,7 +237,7 @@ def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: 
         words: Special words of the vocabulary.
 
     Returns:
-        (mentions,) positions in USES. Mentions with none of the uses are claims, coded 0.
+        (mentions,) positions in USES. Mentions that have none of the uses are claims, and have the code 0.
     """
     mentions = found.mentions
     if not uses or not len(mentions.start):
@@ -262,15 +261,15 @@ def _spans_of(columns: MentionColumns, caption: int) -> list[tuple[int, int, int
 
 
 class _Scopes(NamedTuple):
-    """Cues with a mention in reach, as columns.
+    """Cues with a mention within reach, as columns.
 
     Attributes:
-        begin: Position behind the cue, or behind the previous mention.
+        begin: Position after the cue, or after the previous mention.
         parent: Id of the text from the cue to that position; see :class:`~scapo_eval.matching.remembered.Remembered`.
         row: Row of the mention.
         rule: Rule of the cue.
-        cue_end: Position behind the cue.
-        first: Row of the first mention behind the cue.
+        cue_end: Position after the cue.
+        first: Row of the first mention after the cue.
     """
 
     begin: NDArray[Any]
@@ -306,7 +305,7 @@ class _Batch:
         self._until = offset + mentions.end
 
     def find(self, words: SpecialWords) -> NDArray[np.uint8]:
-        """Returns the (mentions,) uses."""
+        """Returns the uses as a (mentions,) array."""
         texts, starts, ends, indptr = self._texts, self._starts, self._ends, self._indptr
         found, uses = self._found, self._uses
         parts: list[Iterable[tuple[int, int]]] = []
@@ -446,19 +445,18 @@ class _Batch:
         return there.astype(bool)
 
     def _behind_mentions(self, scopes: _Scopes) -> Iterator[tuple[CueRule, str, int]]:
-        """Yields the rule of each scope, its caption, and the end of its mention."""
+        """Yields, for each scope, its rule, its caption, and the end of its mention."""
         rules = shipped_rules().rules
         for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
             yield rules[rule], self._texts[k], self._ends[row]
 
     def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the mentions of which cues behind them may be said, judging by the letters behind the
-        mentions and the cues, and by the last letters of the mentions.
+        """Returns a mask of the mentions that cues behind them may refer to, judging by the letters behind the mentions
+        and the cues, and by the last letters of the mentions.
 
         Args:
             row: Rows of the mentions.
-            rule: Rules of the cues.
-            begin, cue_end: Spans of the words that tell the cues.
+            rule: Rules of the cues. begin, cue_end: Spans of the words that identify the cues.
         """
         letters = _letters()
         cue, end = letters.back_rows(rule), self._until[row]
@@ -488,7 +486,7 @@ class _Batch:
         mentions, caption = self._found.mentions, self._caption
 
         def is_beside(row: Ints) -> NDArray[np.bool_]:
-            """Returns a mask of the mentions that stand right behind the one before them."""
+            """Returns a mask of the mentions that directly follow the preceding mention."""
             last, this = (row - 1).clip(0, len(caption) - 1), row.clip(0, len(caption) - 1)
             beside: NDArray[np.bool_] = caption[this] == caption[last]
             beside &= (mentions.start[this] == mentions.end[last] + 1) & (this > last)
@@ -502,7 +500,7 @@ class _Batch:
 
 @cache
 def _plural_endings() -> NDArray[np.bool_]:
-    """Returns a (second last, last) table of the bytes with which nouns in the plural end, as a superset."""
+    """Returns a (second last, last) table of bytes, which is a superset of the endings of plural nouns."""
     table = np.zeros((256, 256), dtype=bool)
     table[:, ord("s")] = True
     table[ord("a") : ord("z") + 1, ord("s")] = False

@@ -2,7 +2,8 @@
 
 A caption is matched in the form in which a person sees it. Mentions in HTML comments and in elements that are not
 displayed are not found. A soft hyphen or a zero-width space inside a word does not split the word. In Latin text, a
-letter that looks like a Latin letter is treated as this letter. The spans of mentions still refer to the original text.
+letter that looks like a Latin letter is treated as that Latin letter. The spans of mentions still refer to the original
+text.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _BETWEEN = re.compile(f"(?<=[^\\W_])\u00ad+(?=[^\\W_])|(?<=[A-Za-z0-9])[{_NO_WID
 
 
 def shown(text: str) -> str:
-    """Returns a text of the same length in which spaces replace the characters that a reader does not see."""
+    """Returns a text of the same length in which the characters that a reader does not see are replaced by spaces."""
     if "<" not in text and "[" not in text:
         return text
     return _HIDDEN.sub(lambda hidden: " " * len(hidden.group()), text)
@@ -78,7 +79,7 @@ def all_shown(texts: Sequence[str]) -> Sequence[str]:
 @cache
 def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
     """Returns a mapping of the variants of ASCII letters and digits, a mapping of the look-alike letters, and a pattern
-    that finds both.
+    that finds the variants and the look-alike letters.
     """
     variants = dict[str, str]()
     for code in (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF5B), *range(0x24B6, 0x24EA)):
@@ -91,8 +92,8 @@ def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
 
 
 def plain_letters(text: str) -> str:
-    """Replaces variants of ASCII letters and digits (full-width, mathematical, circled) by the ASCII characters. The
-    length of the text does not change.
+    """Replaces variants of ASCII letters and digits (full-width, mathematical, circled) with the corresponding ASCII
+    characters. The length of the text does not change.
 
     In text that is mostly Latin, look-alike letters are also replaced in words that contain only Latin letters and
     look-alikes.

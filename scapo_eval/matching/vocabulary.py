@@ -53,7 +53,7 @@ class Sense:
 
     Attributes:
         words: The aliases.
-        near: Words of which the caption must contain at least one for the other meaning.
+        near: Words, at least one of which must occur in the caption for the other meaning to apply.
         unless: Words whose presence in the caption excludes the other meaning.
     """
 
@@ -82,7 +82,8 @@ class Vocabulary:
         senses: Aliases that are modifiers if other words of the caption indicate another meaning.
         rules: Rules that define the ignore phrases, for reviewers.
         info: Mapping from labels to their :class:`LabelInfo`.
-        reviewed: Mapping from kinds of findings to the aliases whose finding the author has accepted (see lint.py).
+        reviewed: Mapping from kinds of findings to the aliases for which the author has accepted such a finding (see
+            lint.py).
         version: Version of the vocabulary, as free text from the file.
         source: Origin of the vocabulary, as free text from the file.
 
@@ -343,7 +344,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def alias_path(alias: str) -> str:
-    """Returns the words and joins of an alias as one text, in which PART separates them. Raises the same errors as
+    """Returns the words and joins of an alias as one text, separated by PART. Raises the same errors as
     :func:`tokenize_alias`.
     """
     if _is_plain(alias):
@@ -497,8 +498,7 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Returns a mapping from labels to aliases for a file that is only a word list or only a mapping from labels to
-    aliases.
+    """Returns the mapping from labels to aliases for a file that contains only a word list or only such a mapping.
 
     A word list contains one word per line or list element. Returns None for any other file.
     """
@@ -597,8 +597,8 @@ def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterato
     """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
     label.
 
-    A compound names the label of the longest alias that its last (or first) words form. Compounds that are also aliases
-    are omitted.
+    A compound denotes the label of the longest alias that its last (or first) words form. Compounds that are also
+    aliases are omitted.
     """
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():

@@ -1,4 +1,4 @@
-"""Reader for yes/no answers in any supported file, as a stream of :class:`~scapo_eval.base.types.Answer`."""
+"""Reader that yields the yes/no answers in any supported file as a stream of :class:`~scapo_eval.base.types.Answer`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def read_answers(
     them are yielded.
 
     The id of an answer is the question id in the file. If the layout has no ids, the line number (from 1) is used as
-    the id, which may differ from the question's id. To join answers without ids to questions, compare the question
-    texts.
+    the id, which may differ from the question's id. Answers without ids can be matched to questions by a comparison of
+    the question texts.
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.

@@ -103,7 +103,7 @@ class RecordBlock:
 
     Attributes:
         name: Name of the source in messages.
-        first: Number of the block's first record, from 1.
+        first: Number of the block's first record, counted from 1.
         records: The records.
     """
 
@@ -136,8 +136,7 @@ class Captions:
         models: Model that wrote each caption, or None if the record does not name the model.
         lines: Number of lines in the block if ``numbers`` are relative to the block, or 0 if ``numbers`` are line
             numbers of the file.
-        cut: Number of records that are marked as truncated, or None if no record states the reason why generation
-            stopped.
+        cut: Number of records that are marked as truncated, or None if no record states why generation stopped.
         prompts: Prompt texts and generation limits (such as ``max_tokens=512``) in the records.
     """
 
@@ -261,7 +260,7 @@ def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """Yields blocks of the captions in a parquet file in the project's format, or in one of its row groups, in file
+    """Yields the captions in a parquet file in the project's format, or in one of its row groups, as blocks in file
     order.
 
     Raises:
@@ -284,9 +283,9 @@ def caption_blocks(
 ) -> Iterator[AnyBlock]:
     """Yields the captions of a file in any supported layout, as blocks in file order.
 
-    Blocks of JSON Lines in the project's format and of COCO results contain unparsed lines. Blocks of parquet files in
-    the project's format contain columns. Files in any other layout that ``scapo-eval import`` recognizes are converted
-    to captions.
+    Blocks of JSON Lines in the project's format and of COCO results contain unparsed lines. In parquet files in the
+    project's format, blocks contain columns. Files in any other layout that ``scapo-eval import`` recognizes are
+    converted to captions.
 
     Args:
         path: Path of a file, folder or pattern, another input, or records in memory.
@@ -295,7 +294,7 @@ def caption_blocks(
         on_error: Callback for each unreadable record in a layout from another tool, after which reading continues. If
             ``on_error`` is None, the first 20 faults are raised together at the end. For the project's own format, the
             method ``parse`` of a block reports the faults.
-        warn: Callback for damage that does not prevent reading.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
         InputError: If the layout is unknown or contains no captions, or if the file contains yes/no answers or captions
@@ -470,7 +469,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
 
 
 def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
-    """Returns the number of truncated records, or None if no record states the reason why generation stopped."""
+    """Returns the number of truncated records, or None if no record states why generation stopped."""
     if not said:
         return None
     metas = map(msgspec.json.decode, said)

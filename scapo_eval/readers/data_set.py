@@ -40,7 +40,7 @@ def is_data_set(path: str) -> bool:
 
 
 def files_at(path: str) -> list[str]:
-    """Returns a path, followed by the sorted files that it refers to if it is a folder or a pattern."""
+    """Returns a path and, if it is a folder or a pattern, the sorted files to which it refers."""
     several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
     return [path, *(_members(path) if several else ())]
 
@@ -68,8 +68,8 @@ def input_at(path: Input) -> Source:
 class DataSet(Source):
     """Several files of one kind (JSON Lines, JSON arrays or parquet), combined into one JSON Lines input.
 
-    Lines are numbered across all files. :func:`naming_files` translates the line number of a fault to the name of the
-    file and the line number in this file.
+    Lines are numbered across all files. :func:`naming_files` translates the line number of a fault into the file name
+    and the line number within that file.
 
     Args:
         path: Folder, or a pattern (``parts/*.parquet``; ``**`` matches nested folders).
@@ -135,8 +135,8 @@ class DataSet(Source):
         yield io.BufferedReader(_Chunks(self._chunks()))
 
     def place(self, line: int) -> tuple[str, int]:
-        """Returns the name of the file, and the number of the line, array element or parquet row in this file, for a
-        line that has been read.
+        """Returns, for a line that has been read, the name of the file and the number of the line, array element or
+        parquet row in this file.
         """
         begins = [0, *accumulate(self._lines)]
         k = min(bisect_right(begins, line - 1), len(self._files)) - 1
@@ -192,7 +192,7 @@ def _as_lines(source: Source) -> Iterator[bytes]:
 
 
 def _is_text(value: Any) -> bool:
-    """Returns True if a table cell can be written as JSON. Missing values and images cannot be written as JSON."""
+    """Returns True if a table cell can be written as JSON. Images and missing values cannot be written as JSON."""
     if isinstance(value, dict):
         return all(map(_is_text, value.values()))
     return isinstance(value, (str, int, list, float)) and value == value

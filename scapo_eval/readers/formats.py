@@ -79,7 +79,7 @@ class Format:
         answer: Function that converts a record to an answer. The function is None if the layout has no answers.
         captions: Function that converts a record to captions. The function is None if the layout has no captions.
         kind: Kind of files with this layout. For a layout that may contain either captions or answers, the value is the
-            kind of files with answers.
+            kind that is used for files with answers.
     """
 
     name: str
@@ -108,7 +108,7 @@ def recognize(path: Readable) -> Format:
 
 
 def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Recognized:
-    """Opens a file and recognizes its layout in one pass, which also supports standard input.
+    """Opens a file and recognizes its layout in one pass, so that standard input is also supported.
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
@@ -137,8 +137,8 @@ def layout_of(rows: Rows) -> Format | None:
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """Returns the kind of content in a file whose layout may contain captions or answers, determined by the first
-    record.
+    """Returns the kind of content, as determined by the first record, of a file whose layout allows both captions and
+    answers.
 
     The file contains answers if the first record has a label, has a response that means yes or no, or names no image.
     Otherwise, the file contains captions.
@@ -263,7 +263,7 @@ _TEXT_KEYS = (
 
 def keys_of_captions(record: Record) -> tuple[str, str] | None:
     """Returns the keys of the image id and the caption in a record. The result is None if the record contains no text
-    or no image under the known keys, several texts, or different images.
+    or no image under the known keys, or if it contains several texts or different images.
     """
     texts = [key for key in _TEXT_KEYS if isinstance(record.get(key), str)]
     images = [key for key in _IMAGE_KEYS if record.get(key) is not None and image_of(record[key]) is not None]
@@ -340,8 +340,8 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _pope_answer(row: Record, line: int) -> Answer:
-    """Reads one answer in POPE's format. POPE's answers have no id. The line number, from 1, therefore identifies the
-    question.
+    """Reads one answer in POPE's format. POPE's answers have no id. The line number, counted from 1, therefore
+    identifies the question.
     """
     return Answer(
         id=str(line),
@@ -450,7 +450,7 @@ HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set
 
 
 def hallusionbench_id(row: Record) -> str:
-    """Joins HallusionBench's id fields to one id in the form of VLMEvalKit's index, such as ``VD/illusion/1/0/0/0``."""
+    """Joins HallusionBench's id fields into one id like VLMEvalKit's index, such as ``VD/illusion/1/0/0/0``."""
     keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
     return "/".join(id_in(row, key) for key in keys)
 
@@ -748,7 +748,7 @@ class KnownFile:
     Attributes:
         kind: Kind of the content, with the commands that accept it.
         title: Name of the kind or layout as shown in messages.
-        layout: Recognized layout with the rows of the file if the layout is one of :data:`FORMATS`, otherwise None.
+        layout: Recognized layout with the rows of the file, or None if the layout is not one of :data:`FORMATS`.
     """
 
     kind: Kind

@@ -106,7 +106,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of_folder(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns the kind of a folder, recognized by the names of its files, or None if the kind is unknown."""
+    """Returns the kind of a folder, based on the names of its files, or None if the kind is unknown."""
     known = {"a training run": ("metrics.jsonl",), "an annotation run": ("run.json", "images.jsonl")}
     for name, files in known.items():
         if all(os.path.isfile(os.path.join(path, file)) for file in files):

@@ -52,8 +52,8 @@ def _composed(text: str) -> str:
 
 
 def pope(response: str) -> YesNo:
-    r"""Applies POPE's own rule (``evaluate.py``), by which an answer is no if it contains the word ``No``, ``not`` or
-    ``no``, and yes otherwise.
+    r"""Applies POPE's own rule (``evaluate.py``): an answer is no if it contains the word ``No``, ``not`` or ``no``,
+    and yes otherwise.
 
     The rule considers only the text before the first period, removes commas, and splits the text into words at single
     spaces. Therefore, an empty answer, ``NO`` and ``No\n`` count as yes.
@@ -92,7 +92,7 @@ def lmms(response: str) -> YesNo | None:
 
 
 def amber(response: str) -> YesNo | None:
-    """Applies AMBER's own rule, by which the entire answer must be exactly ``Yes`` or ``No``."""
+    """Applies AMBER's own rule, according to which the entire answer must be exactly ``Yes`` or ``No``."""
     return _exactly(response, "Yes", "No")
 
 

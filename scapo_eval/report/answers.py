@@ -1,8 +1,8 @@
 """Answers to questions, for display in the report. The answers have either ratings from a judge, or labels that state
 the correct yes/no answers.
 
-Yes/no answers may have been given with a description of the image in the prompt. The page displays a model's original
-answers and its answers with a description in the prompt side by side, question by question.
+Yes/no answers may have been given with a description of the image in the prompt. For each question, the page displays a
+model's original answer and its answer with a description in the prompt side by side.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """Returns the answers to every benchmark in the page's format: the questions, and the answers of each system to
-    them.
+    """Returns the answers to every benchmark in the page's format: the questions and each system's answers to them.
 
     A missing answer is represented by None.
     """

@@ -1,5 +1,5 @@
-"""Bundling of the page's script modules into one script and of its style sheets into one style sheet, in the order of
-their dependencies.
+"""Bundles the page's script modules into one script and its style sheets into one style sheet, in the order of their
+dependencies.
 
 The scripts in the folder ``page`` are standard ES modules, so editors, formatters and linters can process them. The
 bundle is the concatenation of all modules in one function scope. No two modules may therefore declare the same
@@ -48,7 +48,7 @@ def style() -> str:
 
 @cache
 def vendored(name: str) -> str:
-    """Returns the text of a file from a third party, which the file NOTICE lists."""
+    """Returns the text of a third-party file that is listed in the file NOTICE."""
     return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Tests of the changes between two systems' captions, based on counts per image: changed labels, changed lengths, and
+"""Tests, based on counts per image, of the changes between two systems' captions: changed labels, changed lengths, and
 an example image.
 """
 
@@ -136,11 +136,11 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns an example image for a tested change, as the positions of the captions of the system and of the baseline.
+    """Returns an example image for a tested change, given by the positions of the system's and the baseline's captions.
 
-    Among the images that show the change, the function selects the one with the largest difference in hallucinated
-    labels (or covered labels) that is not worse in the other kind. Short captions are preferred to long captions. The
-    example illustrates the change but is not evidence of it.
+    Among the images that show the change and are not worse in the other kind of labels, the function selects the one
+    with the largest difference in hallucinated labels (or covered labels). Short captions are preferred to long
+    captions. The example illustrates the change but is not evidence of it.
 
     Args:
         system, baseline: Captions of the two systems.

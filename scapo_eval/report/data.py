@@ -85,7 +85,7 @@ class CaptionEvidence:
 
     @cached_property
     def mentions(self) -> MentionColumns:
-        """Mentions in the captions that count as claims."""
+        """Mentions that count as claims in the captions."""
         return self.found if self.counts.all() else self.found.only(self.counts)
 
     @cached_property
@@ -95,7 +95,7 @@ class CaptionEvidence:
 
     @cached_property
     def claimed(self) -> NDArray[np.bool_]:
-        """(captions, labels) array that is True if a caption claims a label."""
+        """(captions, labels) array that is True where a caption claims a label."""
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
@@ -164,7 +164,7 @@ class JudgedText:
             no verdict.
         text: Text of the description, if available.
         unread: True if a verdict could not be read.
-        references: Reference claims, each with the answer that states if the description contains it.
+        references: Reference claims, each with the answer that states whether the description contains it.
     """
 
     image: str
@@ -234,8 +234,8 @@ class Report:
         checked: Systems whose captions were compared with scenes, for claims of every kind.
         answers: Systems whose answers to questions are available, with the ground truth of the answers.
         training_logs: Logs of training runs.
-        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
-            training run, in order.
+        trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
+            run, listed in order.
         vocabulary: Vocabulary for marking mentions in training samples, if known.
         truth: Ground truth for training samples, if it is known.
     """
@@ -430,10 +430,11 @@ class Plane:
         metric_set: Benchmark of the metrics.
         x, y: Names of the metrics on the axes.
         title: Title of the plot.
-        points: Systems that have a value in both metrics.
+        points: Systems that have a value for both metrics.
         trails: For each training run, the indices of its checkpoints in ``points``, in order.
         arrows: Indices into ``points`` of the systems to which an arrow from the baseline is drawn.
-        note: Note about systems that were scored on different images, or an empty string if all images are the same.
+        note: Note about systems that were scored on different images, or an empty string if all systems were scored on
+            the same images.
     """
 
     metric_set: str
@@ -464,8 +465,8 @@ def planes(report: Report) -> list[Plane]:
 
 
 def shared_images(images: Sequence[Set[str]]) -> str:
-    """Returns the note for a plot of systems that were scored on different images, or an empty text if all systems have
-    the same images.
+    """Returns the note for a plot of systems that were scored on different images, or an empty string if all systems
+    have the same images.
     """
     if all(image == images[0] for image in images):
         return ""
@@ -551,7 +552,7 @@ class SurfaceForm:
         mentions: Number of mentions.
         hallucinated: Number of mentions in captions of images that do not contain the label.
         unknown: Number of mentions in captions of images for which the presence of the label is unknown.
-        unclaimed: Number of mentions that are not claims (but a negation, a guess, a comparison...).
+        unclaimed: Number of mentions that are not claims (but negations, guesses, comparisons, etc.).
     """
 
     surface: str
@@ -587,7 +588,7 @@ SUSPECT_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SuspectForm:
-    """Surface form that is probably matched to a wrong label, based on the captions of all systems.
+    """Surface form that, judging by the captions of all systems, is probably matched to a wrong label.
 
     Attributes:
         surface: Word or phrase.
@@ -651,7 +652,7 @@ GUARDS = {
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """Returns the values that distinguish a real improvement from a score that was gamed, named as in GUARDS."""
+    """Returns the values that distinguish a real improvement from a gamed score, named as in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905

@@ -59,11 +59,11 @@ class Settings:
         vocabulary: Name or path of the vocabulary.
         dopa, dopa_vocabulary: DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
         scoring: Settings for the scoring of captions.
-        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
-            training run, in order.
+        trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
+            run, listed in order.
         names: Original name -> new name of a system.
-        scenes: Files that describe the images beyond the presence of objects. With these files, claims of every kind
-            are checked.
+        scenes: Files that describe more about the images than the presence of objects. With these files, claims of
+            every kind are checked.
         kinds: Kinds of claims to check.
         given: File or folder -> name that the user assigned to its only system.
         resampling: Settings of all intervals.
@@ -200,8 +200,8 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
 
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
-    """Returns True if an input is the folder of a training run. Raises an error for other folders, unless a reader of
-    files accepts them.
+    """Returns True if an input is the folder of a training run. Raises an error for other folders, unless a file reader
+    accepts them.
     """
     if isinstance(source, DataSet) or not os.path.isdir(source):
         return False
@@ -260,7 +260,7 @@ class _Judging:
             )
 
     def checked(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, CheckedSystem]:
-        """Returns the scores of the claims in a caption file, and the claims."""
+        """Returns the claims in a caption file and their scores."""
         assert self.truth is not None
         how: dict[str, Any] = {"name": name, "resampling": self.settings.resampling, "on_progress": on_progress}
         with caption_file(file):

@@ -1,9 +1,9 @@
-"""Self-contained HTML page. The scores are static HTML at the top, and all other content is stored in packed columns.
+"""Self-contained HTML page. The scores at the top are static HTML, and all other content is stored in packed columns.
 
 jinja2 renders the top of the page (with autoescape), so it is visible before any script runs. Captions and numbers are
 compressed with gzip and encoded in base85, and the page's script decodes them. The script inserts text only as text
-nodes, never as markup. A Content-Security-Policy blocks all requests and all other scripts. Equal inputs produce pages
-with equal bytes.
+nodes, never as markup. A Content-Security-Policy blocks all requests and all other scripts. Equal inputs produce
+byte-identical pages.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    """Encodes data as JSON, compresses it with gzip and encodes it in base85, which is shorter than base64 by a
-    sixteenth. The encoded text contains no characters that have a meaning in HTML.
+    """Encodes data as JSON, compresses it with gzip and encodes the result in base85, whose output is a sixteenth
+    shorter than that of base64. The encoded text contains no characters that have a special meaning in HTML.
     """
     return _packed_bytes(dump_json(value))
 
@@ -448,9 +448,9 @@ def _captions(
 ) -> dict[str, Any]:
     """Returns the columns of all captions, with the images in the order in which they first occur.
 
-    ``texts`` contains the captions sorted by image and then by system. Captions of one image share phrases, and this
-    order keeps them within the window of gzip. ``image`` and ``line`` contain the difference of each value from the
-    previous value. ``form`` is an index into ``forms``, which lists pairs of a label and a length.
+    ``texts`` contains the captions sorted by image and then by system. Captions of the same image share phrases, and
+    this order keeps these captions within gzip's window. ``image`` and ``line`` contain the difference of each value
+    from the previous value. ``form`` is an index into ``forms``, which lists pairs of a label and a length.
     """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
@@ -512,7 +512,7 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     omitted.
 
     Raises:
-        InputError: If the folder is not found, or contains a picture of none of the images.
+        InputError: If the folder is not found, or contains no picture for any of the images.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -544,8 +544,7 @@ def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
 
 
 def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
-    """Returns small JPEG copies of pictures as ``data:`` addresses. The longer side of a copy has THUMBNAIL_PIXELS
-    pixels.
+    """Returns small JPEG copies of pictures as ``data:`` URLs. The longer side of a copy has THUMBNAIL_PIXELS pixels.
 
     Raises:
         MissingExtra: If Pillow is not installed.

@@ -36,19 +36,19 @@ MOST_LABELS = 5
 
 
 def overview(report: Report) -> list[dict[str, Any]]:
-    """Returns the comparisons that the page displays, for every benchmark whose runs are different systems.
+    """Returns the comparisons that the page displays, for every benchmark whose runs come from different systems.
 
     ``against`` has one row per baseline, with one entry per system (None for the baseline itself). An entry contains
     the clauses of the summary sentence with their colors, the differences, the labels that changed most, and an example
-    pair of captions. ``natural`` contains the initial baseline of each system, which is the first system that it can be
-    compared with.
+    pair of captions. ``natural`` contains each system's initial baseline, that is, the first system with which the
+    system can be compared.
     """
     return [_argument(group, report) for group in report.groups if _of_systems(group.metric_set)]
 
 
 def _data_set(captions: Sequence[CaptionEvidence]) -> str:
-    """Returns a phrase that names the ground truth and the vocabulary of the captions, or an empty text if the captions
-    do not all share them. The names of ground truths and vocabularies are not stored in results files.
+    """Returns a phrase that names the ground truth and the vocabulary of the captions, or an empty string if not all
+    captions share them. The names of ground truths and vocabularies are not stored in results files.
     """
     sets = {(Path(caption.truth.oracle.source).name, caption.truth.vocabulary.name) for caption in captions}
     return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
@@ -106,8 +106,8 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
 
 
 def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
-    """Returns the image and the text of the captions with the most absent objects. Among equals, shorter captions come
-    first.
+    """Returns the image and the text of the captions with the most absent objects. Among equally ranked captions,
+    shorter ones come first.
     """
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)
     order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))

@@ -1,5 +1,5 @@
-"""Figures of the report, drawn with matplotlib and saved to files for papers. Equal inputs produce files with equal
-bytes.
+"""Figures of the report, drawn with matplotlib and saved to files for papers. Equal inputs produce byte-identical
+files.
 
 Every drawing function returns a :class:`matplotlib.figure.Figure`. :func:`save` writes a figure as PNG, SVG or PDF.
 """
@@ -227,7 +227,7 @@ def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[s
 
 
 def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
-    """Draws hallucination against coverage, with curves of equal caption score, 95 % regions, arrows and trails.
+    """Plots hallucination against coverage, with curves of equal caption score, 95 % regions, arrows and trails.
 
     Args:
         planes: Planes to draw, with one panel for each.
@@ -454,7 +454,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
 
 
 def faithscore(group: Results, style: Style | None = None) -> Any:
-    """Draws FaithScore against the mean number of facts, with one panel per generation setting, as in the paper's
+    """Plots FaithScore against the mean number of facts, with one panel per generation setting, as in the paper's
     figure.
 
     Systems that state many facts and few false facts are in the upper right corner.
@@ -553,8 +553,8 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 
 
 def smoothed(steps: NDArray[np.float64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Returns a moving average: the mean of all values within half of ``width`` around each step. Missing values (NaN)
-    are ignored.
+    """Returns a moving average: the mean of all values within half of ``width`` of each step. Missing values (NaN) are
+    ignored.
     """
     known = ~np.isnan(values)
     sums, counts = (np.concatenate([[0.0], np.cumsum(addends)]) for addends in (np.where(known, values, 0.0), known))

@@ -78,7 +78,7 @@ class Sentence:
 
 
 def spoken_metrics(metric_set: MetricSet) -> list[str]:
-    """Returns the metrics for a sentence: the headline metrics of a benchmark, and the caption score if it is
+    """Returns the metrics to mention in a sentence: the headline metrics of a benchmark, and the caption score if it is
     available.
     """
     names = headline(metric_set)
@@ -177,7 +177,7 @@ def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
 def _changed(
     row: ComparisonRow, metric_set: MetricSet, tone: Tone, paid: bool = False, named: Named = metric_name
 ) -> Clause:
-    """Returns the words for a significant change. ``paid`` is True for a loss that accompanies a larger gain."""
+    """Returns the wording for a significant change. ``paid`` is True for a loss that accompanies a larger gain."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -199,9 +199,9 @@ def _verdict(
 ) -> tuple[str, Tone]:
     """Returns the verdict and its color.
 
-    If the test of the caption score is significant, the verdict uses the caption score instead of its two rates. The
-    verdict adds "overall" if one of the rates is significantly worse. All other metrics in which a direction is better
-    also count.
+    If the test of the caption score is significant, the verdict is based on the caption score instead of its two rates.
+    The verdict adds "overall" if one of the rates is significantly worse. All other metrics for which one direction is
+    better also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

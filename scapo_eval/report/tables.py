@@ -68,8 +68,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
     """Returns one of the tables in the paper, or a table of all metrics.
 
     Args:
-        report: Report with the scores. The rows of a system from several benchmarks are joined by the name of the
-            system.
+        report: Report with the scores. A system's rows from several benchmarks are joined by the name of the system.
         which: Name of the table, a key of :data:`TABLES`. ``3`` is the table of annotation density, computed from
             captions or from results of ``scapo-eval density``.
         intervals: True to display confidence intervals.
@@ -111,8 +110,8 @@ def _density_table(report: Report) -> Table:
 
 
 def _faithscore_columns(report: Report) -> tuple[ShownMetric, ...]:
-    """Returns the columns for FaithScore and the mean number of facts, for each generation setting (the paper's
-    figure), or the overall columns.
+    """Returns the columns for FaithScore and for the mean number of facts, either for each generation setting (as in
+    the paper's figure) or overall.
     """
     names = [
         name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas

@@ -2,7 +2,7 @@
 file changes.
 
 The address of the page contains a random token, and the Host header must be a loopback name (to prevent DNS rebinding).
-The page can send requests only to its own server, to ask if the inputs have changed.
+The page can send requests only to its own server, to ask whether the inputs have changed.
 """
 
 from __future__ import annotations

@@ -120,23 +120,24 @@ class Benchmark:
     Attributes:
         name: Unique name, which is also the name of the metric set.
         title: Display name, used as the heading above the metric columns of the benchmark. The default is ``name``.
-        summary: Help text of one line. The default is the line in :data:`SUMMARIES`.
+        summary: One-line help text. The default is the line in :data:`SUMMARIES`.
         help: Help text of the benchmark's command, which describes the command and the FILES that it accepts.
         metric_set: Function that returns the metric set for the columns of a count table. The columns depend on the
-            parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark have the
+            parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark use the
             metrics of other benchmarks.
-        metric_names: Metric -> display name, for metrics that only this benchmark has.
+        metric_names: Mapping from metrics to display names, for metrics that only this benchmark has.
         name_of: Function that returns the display name of a metric, if the display names follow a rule. The function
             returns None for unknown metrics.
-        meanings: Metric -> description of the counted quantity, for the legend of a table. The quantity is a share
-            unless the text states otherwise.
-        canonical: Metric -> id of the same quantity in the registry of Every Eval Ever. A metric that is not listed has
-            the id ``scapo.NAME.METRIC``.
+        meanings: Mapping from each metric to a description of the counted quantity, for the legend of a table. The
+            quantity is a share unless the text states otherwise.
+        canonical: Mapping from each metric to the id of the same quantity in the registry of Every Eval Ever. A metric
+            that is not listed has the id ``scapo.NAME.METRIC``.
         dataset: Source of the published data in the schema of Every Eval Ever, or an empty mapping if users score their
             own data.
         dataset_by_protocol: True if ``dataset`` applies only to runs that follow a protocol.
-        headline: Names of the main metrics, for tables of several benchmarks. If empty, all metrics are main metrics.
-        frontiers: ``(x metric, y metric, title)`` of plots of faithfulness against coverage.
+        headline: Names of the main metrics, for tables of several benchmarks. If this is empty, all metrics are main
+            metrics.
+        frontiers: ``(x metric, y metric, title)`` for each plot of faithfulness against coverage.
         score: Function that returns one run for each system in the files
             (:class:`~scapo_eval.benchmarks.systems.Systems`). The keyword parameters of the function are the options of
             the command. If the function returns no runs, the command displays no table.
@@ -159,7 +160,7 @@ class Benchmark:
         function: Python function that scores one system, or None to derive it from ``score``.
         engine: Engine function for clusters, or None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
-        advice: Function that returns a remark for the given options, which is printed with the results, or None.
+        advice: Function that returns a remark for the given options, or None. The remark is printed with the results.
         asked: Description of the question files for messages, or an empty string if the benchmark has no questions for
             models.
         recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark, based on
@@ -286,8 +287,8 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 
 def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
-    """Yields the records of the named benchmarks, or of all benchmarks for None. Records that fail to load are omitted
-    with a warning.
+    """Yields the records of the named benchmarks, or of all benchmarks if the names are None. Records that fail to load
+    are omitted with a warning.
     """
     return filter(None, map(_loadable, benchmark_names() if names is None else names))
 

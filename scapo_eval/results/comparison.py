@@ -34,7 +34,7 @@ def compare(
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: True to compare runs that were scored with different settings, and to list the differing
             settings in every row.
-        margin: Largest difference between systems that count as equivalent (0.01 is one percentage point), for
+        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point), for
             ``p_equivalence``.
 
     Returns:
@@ -43,10 +43,10 @@ def compare(
         ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
         from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for
         the metric. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
-        number of systems that are compared in the metric. ``standard_error`` is the standard error of the difference,
-        and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. With a
-        margin, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also contains
-        ``differing``, which lists the differing fields of the two signatures.
+        number of systems that are compared on the metric. ``standard_error`` is the standard error of the difference,
+        and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. If a
+        margin is given, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also
+        contains ``differing``, which lists the differing fields of the two signatures.
 
     Raises:
         InputError: If the runs belong to different benchmarks, or were scored with different settings (for example
@@ -81,8 +81,8 @@ def compare(
 def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]]:
     """Returns a mapping from each setting in which two runs differ to the two values of the setting.
 
-    Compared are the fields of the signatures (:meth:`~scapo_eval.results.signature.Signature.differences`), the
-    ground-truth cells of the shared images, and the most frequent number of captions per image. If the runs share
+    The comparison covers the fields of the signatures (:meth:`~scapo_eval.results.signature.Signature.differences`),
+    the ground-truth cells of the shared images, and the most frequent number of captions per image. If the runs share
     images, the ground-truth cells of these images are compared instead of the names and label sets of the ground
     truths.
     """

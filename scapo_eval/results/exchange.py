@@ -263,7 +263,7 @@ def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[st
     """Yields one document of Every Eval Ever per run.
 
     Raises:
-        InputError: If a model id is given for an unknown system, or a run has no value.
+        InputError: If a model id is given for an unknown system, or if a run has no value.
     """
     names = [run.name for run in runs]
     for name, _ in provenance.models:

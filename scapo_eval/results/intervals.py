@@ -36,8 +36,8 @@ def normal() -> NormalDist:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Returns a quantile of Student's t distribution by Wallace's approximation (1959). The error is below 0.3 % if
-    there are at least 5 degrees of freedom.
+    """Returns a quantile of Student's t distribution, computed with Wallace's approximation (1959). The error is below
+    0.3 % if there are at least 5 degrees of freedom.
     """
     z = normal().inv_cdf(p) * (8 * df + 3) / (8 * df + 1)
     return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
@@ -81,8 +81,8 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 
 
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
-    """Returns the lower bound of a share with few events. The bound is a Poisson bound in the approximation of Wilson
-    and Hilferty (1931).
+    """Returns the lower bound of a share with few events. The bound is a Poisson bound that uses the approximation by
+    Wilson and Hilferty (1931).
     """
     events = share * n
     if not 0 < events < FEW_EVENTS:

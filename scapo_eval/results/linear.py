@@ -4,7 +4,7 @@ A metric is a function of summed counts. Near the sums of a run, a metric is app
 ``sum(numerators) / sum(volumes)`` with one numerator and one volume per image. This method is called linearization or
 infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ratio, its counts are the numerators and
 volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
-image contains its influence on the value.
+image is the influence of this image on the value.
 
 The variation of the terms over the images determines the standard error of the ratio. The standard error is valid for
 any dependence within an image. The design effect is the squared standard error divided by the variance of a proportion
@@ -39,10 +39,10 @@ class Linear:
 
     Attributes:
         names: Names of the M metrics.
-        values: (M,) values. NaN marks a missing value.
-        numerators, volumes: (n, M) arrays, whose sums over the images have the values as ratios.
-        trials: (M,) number of independent trials per unit of volume if there is no clustering. The number is 0 if it is
-            undefined.
+        values: (M,) values. NaN marks a missing value. numerators, volumes: (n, M) arrays; the values are the ratios of
+        their sums over the images.
+        trials: (M,) number of independent trials per unit of volume if there is no clustering. An undefined number is
+            represented by 0.
         fraction: (M,) True if the metric is a share in [0, 1].
     """
 
@@ -60,15 +60,15 @@ class Linear:
 
     @property
     def influences(self) -> Floats:
-        """(n, M) array with the contribution of each image to each value. The values in each column have the sum 0."""
+        """(n, M) array with the contribution of each image to each value. The values in each column sum to 0."""
         volume = self.volumes.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray((self.numerators - self.values * self.volumes) / volume)
 
     @property
     def variances(self) -> Floats:
-        """(M,) array with the squared standard error of each value, which assumes that images are independent. The
-        squared standard error is 0 if there is only one image.
+        """(M,) array with the squared standard error of each value, under the assumption that images are independent.
+        The squared standard error is 0 if there is only one image.
         """
         images = self.images
         factor = np.divide(images, images - 1, out=np.ones_like(images), where=images > 1)
@@ -89,14 +89,14 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
     Args:
         value: Fractions, in an array of any shape. All other arguments are broadcast to this shape.
         variance: Squared standard error, estimated from the variation over images.
-        trials: Number of trials, or 0 to use the number of images because the number of trials is unknown.
+        trials: Number of trials, or 0 if it is unknown, so that the number of images is used instead.
         images: Number of images.
 
     Returns:
         The effective size, which is the number of trials divided by the design effect. The design effect is the
-        variance divided by the variance of independent trials. A design effect below 1 is shrunk toward 1, and more
-        strongly if there are fewer images (FLOOR_IMAGES). The design effect is set to 1 if the value is 0 or 1, because
-        the counts then do not vary.
+        variance divided by the variance of independent trials. A design effect below 1 is shrunk toward 1. The fewer
+        images there are, the stronger the shrinkage (FLOOR_IMAGES). The design effect is set to 1 if the value is 0 or
+        1, because the counts then do not vary.
     """
     known = trials > 0
     n = np.where(known, trials, images)
@@ -161,7 +161,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
-    """Returns a pair of (images,) arrays for every share in a formula, with the counts of the events and of their
+    """Returns, for every share in a formula, a pair of (images,) arrays with the counts of the events and of their
     opposites.
 
     The list is empty if the formula depends on a column that is neither a part of another column nor a cell of a table.

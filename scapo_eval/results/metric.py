@@ -83,8 +83,8 @@ def of_version(
         mended: Names of the metrics that the earlier version defined differently. They are removed.
 
     Returns:
-        The metric set of this version if the file has its columns. If the file has the columns of the earlier version,
-        the subset of metrics that can be computed from these columns.
+        The metric set of this version, if the file has the columns of this set. Subset of the metrics that can be
+        computed from the columns of the earlier version, if the file has these columns.
     """
     if tuple(columns) != tuple(former):
         return metrics

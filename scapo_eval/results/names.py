@@ -82,7 +82,7 @@ def _names() -> Mapping[str, str]:
 
 
 def metric_name(name: str) -> str:
-    """Returns the name of a metric in papers, for example ``F1`` for ``f1``."""
+    """Returns the name of a metric as used in papers, for example ``F1`` for ``f1``."""
     if name.endswith(DAGGER_SUFFIX):
         return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
     if name.endswith(NATIVE_SUFFIX):
@@ -107,8 +107,8 @@ def meanings_of(metric_set: str) -> Mapping[str, str]:
 
 
 def reader_of(signature: str) -> str | None:
-    """Returns the profile that read the captions (``native``, ``reference`` or ``opera``), or None if no captions were
-    matched.
+    """Returns the profile with which the captions were read (``native``, ``reference`` or ``opera``), or None if no
+    captions were matched.
     """
     metric_set, *fields = signature.split("|")
     if metric_set == "capscore":

@@ -1,4 +1,4 @@
-"""Counts by the values of a column, from which a run can later be sliced together with other runs."""
+"""Counts by the values of a column; with these counts, a run can later be sliced together with other runs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Parts:
 def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
     """Returns a function that maps a value to the name of its slice. All systems share this function.
 
-    The name of a slice is the value itself, or a range that contains a quarter of the values if the column contains
-    many distinct numbers.
+    The name of a slice is the value itself or, if the column contains many distinct numbers, a range that contains a
+    quarter of the values.
     """
     values = [value for each in parts for value in each.values if value is not None]
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]

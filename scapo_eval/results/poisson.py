@@ -1,4 +1,4 @@
-"""Poisson bootstrap. Its resampled sums can be added over batches, machines and files.
+"""Poisson bootstrap. Its resampled sums can be added across batches, machines and files.
 
 In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample. For a large number of images, this
 distribution approaches Poisson(1), and the numbers for different images become independent. Each image's number of
@@ -70,7 +70,7 @@ def poisson_sums(
     """Returns the summed counts of each resample. In each resample, an image occurs a Poisson(1)-distributed number of
     times.
 
-    The sums of batches a and b can be added: ``poisson_sums(a) + poisson_sums(b)`` are the sums for all of their
+    The sums of batches a and b can be added: ``poisson_sums(a) + poisson_sums(b)`` yields the sums for all of their
     images.
 
     Args:

@@ -1,9 +1,9 @@
 """Power analysis, based on the standard errors in a pilot sample.
 
 The standard error of a difference decreases with the square root of the number of images. A pilot with two systems
-determines the error of their paired difference. From a pilot with one system, the error of its difference from a
-second, similar system is computed. The two systems are assumed to be independent. This assumption is the worst case,
-because systems usually fail on the same images.
+determines the error of their paired difference. A pilot with one system is used to compute the error of the difference
+between this system and a second, similar system. The two systems are assumed to be independent. This assumption is the
+worst case, because systems usually fail on the same images.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def power(
     images: int | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[Power]:
-    """Estimates the differences that a sample can detect, based on a pilot.
+    """Estimates, based on a pilot, the differences that a sample can detect.
 
     Args:
         pilot: Results, runs, or the path of a results file. Each further system in the pilot is compared with the first

@@ -57,9 +57,7 @@ def number(value: float | None, plain: bool = False, digits: int | None = None, 
 
 
 def stars(row: ComparisonRow) -> str:
-    """Returns ``**`` for a corrected p-value below 0.01, ``*`` for a p-value below 0.05, and otherwise an empty
-    text.
-    """
+    """Returns ``**`` for a corrected p-value below 0.01, ``*`` for one below 0.05, and an empty string otherwise."""
     p = row.get("p_holm", row["p_value"])
     return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
 
@@ -108,7 +106,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
 
 def test_of(comparisons: Iterable[ComparisonRow]) -> str:
-    """Returns the names of the tests that computed the p-values, or an empty text if nothing was tested."""
+    """Returns the names of the tests that computed the p-values, or an empty string if nothing was tested."""
     tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
     names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
     return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
@@ -125,7 +123,7 @@ class Column:
         heading: Heading of the column.
         group: Heading above several adjacent columns, or an empty string.
         better: True if higher values are better, None if neither direction is better.
-        plain: True if the values are not fractions and are therefore not displayed in percent.
+        plain: True if the values are not fractions and are therefore not displayed as percentages.
         digits: Number of digits after the decimal point.
     """
 
@@ -164,7 +162,7 @@ class Table:
         corner: Heading of the column with system names.
         columns: Columns of the table, in order.
         rows: System name and cells of each row, in order.
-        notes: Sentences that a reader of the table should know.
+        notes: Notes that a reader needs to interpret the table.
         signatures: (system and benchmark, signature) pairs.
     """
 
@@ -194,8 +192,8 @@ def latex(
     Args:
         results: Results of one benchmark, or of several benchmarks, which are joined by system name.
         intervals: True to display confidence intervals.
-        metrics: Names of the metrics to include. By default, a table of one benchmark contains all metrics (the
-            headline metrics if there are more than MANY_METRICS), and a table of several benchmarks contains their
+        metrics: Names of the metrics to include. By default, a table for one benchmark contains all metrics (or the
+            headline metrics if there are more than MANY_METRICS), and a table for several benchmarks contains their
             headline metrics.
         footnotes: Additional notes below the table.
 
@@ -363,8 +361,8 @@ def _cells(
 def _best(
     systems: Sequence[Mapping[str, Any]], rows: Mapping[str, ComparisonRow], metric: str, higher: bool | None
 ) -> str:
-    """Returns the system with the best value if this value is significantly better than the baseline's, otherwise an
-    empty text.
+    """Returns the system with the best value if this value is significantly better than the baseline's, and an empty
+    string otherwise.
 
     If the baseline has the best value, it is returned only if it is significantly better than every other system.
     """

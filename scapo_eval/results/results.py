@@ -51,8 +51,8 @@ class Resampling:
         seed: Seed of numpy's default generator.
         confidence: Confidence level of the intervals.
         bootstrap: Kind of bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums can be
-            added over machines (:mod:`scapo_eval.results.poisson`). By default, ``poisson`` is used above 200,000
-            images.
+            added across machines (:mod:`scapo_eval.results.poisson`). By default, ``poisson`` is used for more than
+            200,000 images.
         interval: Method for the intervals: ``wilson``, or ``percentile`` for bootstrap intervals, see
             :mod:`scapo_eval.results.stats`.
         test: Name of the test in the comparison that contains the run, or None for a single run.
@@ -80,7 +80,7 @@ class Resampling:
 
     @classmethod
     def of(cls, signature: Signature) -> Resampling:
-        """Returns the resampling settings that the signature of a results file states. If the signature has no field
+        """Returns the resampling settings in the signature of a results file. If the signature has no field
         ``interval``, the method is ``percentile``.
         """
         fields = signature.fields
@@ -100,9 +100,8 @@ class MetricValue:
 
     Attributes:
         value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. ``value`` is None if
-            the metric cannot be computed.
-        low, high: Bounds of the confidence interval, which treats images as independent units. Both bounds are None if
-            there is no interval.
+            the metric cannot be computed. low, high: Bounds of the confidence interval, for which images are treated as
+            independent units. Both bounds are None if there is no interval.
         printed: Value as the official script prints it, in parity mode.
     """
 
@@ -216,7 +215,7 @@ class Run:
         return len(self.table.image_ids)
 
     def redrawn(self, resampling: Resampling) -> Run:
-        """Returns a run with the same counts and other settings for the intervals."""
+        """Returns a run with the same counts, but with different settings for the intervals."""
         return self if resampling == self.resampling else replace(self, resampling=resampling)
 
     def to_dict(self) -> dict[str, Any]:
@@ -301,9 +300,9 @@ class Results:
 
     Attributes:
         runs: Runs of the systems.
-        comparisons: List with one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
-        verdicts: List with one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
-        sliced: Results by the values of a column, see :class:`scapo_eval.results.slices.Sliced`, or None if no column
+        comparisons: List with one mapping per system and metric; see :mod:`scapo_eval.results.comparison`.
+        verdicts: List with one mapping per system; see :func:`scapo_eval.results.verdict.joint_verdict`.
+        sliced: Results for each value of a column (see :class:`scapo_eval.results.slices.Sliced`), or None if no column
             was requested.
 
     Example:
@@ -549,7 +548,7 @@ def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
 
 
 def same_metrics(runs: Sequence[Run]) -> list[Run]:
-    """Gives imported runs a common metric set that contains the metrics of all of them. Runs with counts are returned
+    """Assigns imported runs a common metric set that contains all of their metrics. Runs with counts are returned
     unchanged.
     """
     if any(run.finished is None for run in runs):

@@ -113,9 +113,10 @@ class Signature:
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})
 
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
-        """Returns a mapping from each scoring field in which two signatures differ to the two values of the field.
+        """Returns a mapping from each scoring field that differs between two signatures to the two values of the field.
 
-        The version and the fields of the sample (for example the number of records) and of the intervals are ignored.
+        The version, the fields of the sample (for example the number of records) and the fields of the intervals are
+        ignored.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]

@@ -1,9 +1,9 @@
-"""Results by the values of a column, with intervals for each slice and a test for differences between slices.
+"""Results for each value of a column, with intervals for each slice and a test for differences between slices.
 
-For each metric of a system and each difference between two systems, Wald's test of equal values shows if it varies
-between slices. A significant difference in one slice and a non-significant difference in another do not prove that the
-slices differ. Slices may share images (for example two prompts for one image), so the covariance between slices is
-computed over images.
+For each metric of a system and each difference between two systems, a Wald test of equality shows whether the value
+varies between slices. A significant difference in one slice and a non-significant difference in another do not prove
+that the slices differ. Slices may share images (for example two prompts for one image), so the covariance between
+slices is computed over images.
 """
 
 from __future__ import annotations

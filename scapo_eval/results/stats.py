@@ -1,4 +1,4 @@
-"""Computation of intervals and paired tests from counts per image. This module reads only counts and no captions.
+"""Computation of intervals and paired tests from counts per image. This module reads only counts, not captions.
 
 Images are the unit of analysis, because captions of one image (or questions about it) are not independent. The counts
 of all captions of an image form one row. By default, intervals come from :mod:`scapo_eval.results.intervals` and
@@ -6,10 +6,10 @@ p-values from :mod:`scapo_eval.results.permutation`. Earlier methods remain avai
 results: percentile intervals of the bootstrap by image (``percentile``, ``paired_bootstrap``), and a permutation test
 without studentization (``approximate_randomization``).
 
-Images with equal counts are interchangeable. The bootstrap therefore draws how often each distinct row occurs from a
-multinomial distribution, which is exactly equivalent to drawing images. Drawing distinct rows is faster and does not
-depend on the order of the input. If there are more than POISSON_ABOVE images, or on request, the resamples come from
-:mod:`scapo_eval.results.poisson`, where no process needs to read all images.
+Images with equal counts are interchangeable. The bootstrap therefore draws the number of occurrences of each distinct
+row from a multinomial distribution, which is exactly equivalent to drawing images. Drawing distinct rows is faster and
+does not depend on the order of the input. If there are more than POISSON_ABOVE images, or on request, the resamples
+come from :mod:`scapo_eval.results.poisson`, with which no process needs to read all images.
 
 Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947. The
 p-values ``(hits + 1) / (R + 1)`` include the observed statistic as one of the samples.
@@ -65,10 +65,10 @@ _CHUNK = 4_000_000  # cells of a (resamples, row types) block, to limit memory
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of a system with the baseline in one metric on the images that both have in common.
+    """Comparison of a system with the baseline for one metric, on the images that they have in common.
 
-    Systems that were scored on the same images always have a difference. Systems that were scored on different images
-    have a difference only if they share at least MIN_SHARED_IMAGES images.
+    For systems that were scored on the same images, a difference is always available. For systems that were scored on
+    different images, a difference is available only if they share at least MIN_SHARED_IMAGES images.
 
     Attributes:
         metric: Name of the metric.
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def bootstrap_of(n_images: int) -> Bootstrap:
-    """Returns the kind of bootstrap that is the default for a number of images."""
+    """Returns the default kind of bootstrap for a number of images."""
     return "poisson" if n_images > POISSON_ABOVE else "multinomial"
 
 
@@ -121,7 +121,7 @@ def confidence_intervals(
     Args:
         table: Counts per image, with the columns of the metric set.
         metrics: Metric set.
-        method: ``wilson``, see :mod:`scapo_eval.results.intervals`, or ``percentile``, see :func:`bootstrap`.
+        method: ``wilson`` (see :mod:`scapo_eval.results.intervals`) or ``percentile`` (see :func:`bootstrap`).
         resamples: Number of resamples for ``percentile``. With 0 resamples, the intervals of both methods are empty.
         seed, confidence, kind: Settings as in :func:`bootstrap`.
 
@@ -202,11 +202,11 @@ def paired_differences(
         resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, tests and intervals are
             omitted.
         test: Name of the test that computes the p-values. ``mcnemar`` (exact) treats all items as independent, even
-            items of one image. Metrics without verdicts on single items use the studentized permutation test instead,
-            and ``Comparison.test`` names the test.
+            items of one image. Metrics without verdicts on individual items use the studentized permutation test
+            instead, and ``Comparison.test`` names the test.
         interval: Method for the intervals. ``percentile`` selects the paired bootstrap.
         verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
-        kind: Bootstrap method, or None to select it by the number of shared images.
+        kind: Bootstrap method, or None to select it based on the number of shared images.
         margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
 
     Returns:
@@ -447,7 +447,7 @@ def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> d
     """Returns a mapping from each metric to ``(events, images with an event)``, for shares with few events or few
     non-events.
 
-    If a metric combines several shares, the rarest event among the shares counts. If a metric is computed from table
+    If a metric combines several shares, the share with the rarest event counts. If a metric is computed from table
     cells, the counts refer either to the cells that increase the value or to the cells that decrease it, whichever are
     rarer.
     """

@@ -1,4 +1,6 @@
-"""Joint verdict on a system. A single test decides if the system is better in at least one metric and worse in none."""
+"""Joint verdict on a system. A single test decides whether the system is better in at least one metric and worse in
+none.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,10 @@ def joint_verdict(
 ) -> dict[str, Any] | None:
     """Tests the joint hypothesis that a system is better than the baseline in at least one metric and worse in none.
 
-    The test is an intersection-union test (Berger 1982). The p-value is the larger of the p-values of its two parts,
-    because the verdict requires both parts. The first part is that the system is better in at least one metric
-    (one-sided tests, whose smallest p-value is multiplied by the number of metrics). The second part is that the loss
-    in every metric is smaller than the margin (one-sided tests against the margin).
+    The test is an intersection-union test (Berger 1982). The verdict requires both of its parts, so its p-value is the
+    larger of the p-values of the two parts. The first part states that the system is better in at least one metric
+    (one-sided tests, whose smallest p-value is multiplied by the number of metrics). The second part states that the
+    loss in every metric is smaller than the margin (one-sided tests against the margin).
 
     Args:
         rows: Comparisons of one system with the baseline, one per metric.

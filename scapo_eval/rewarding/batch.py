@@ -50,7 +50,7 @@ def advantages_for_batch(
         reward: Reward that scores the responses.
         mask: (B, T) mask that is true for generated tokens. The mask is required only if the padding token is not a
             special token, because special tokens never get credit.
-        finished: (B,) booleans, which are true for responses that ended by themselves. By default, a response counts as
+        finished: (B,) booleans, which are true for responses that ended on their own. By default, a response counts as
             finished if a special token follows its text.
         eos: Credit for the end-of-sequence token; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.

@@ -1,7 +1,7 @@
 """Counts, attributes, relations and texts as claims that Eq. 1 rewards: their content, position and verdict.
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
-count, and "left of" and "right of" with swapped objects state the same relation. A false claim is charged for its
+count, and "left of" and "right of" with swapped objects state the same relation. A false claim is penalized for its
 content. A count that adds nothing to presence ("at least one dog") is not counted.
 """
 
@@ -31,7 +31,7 @@ _COUNT = KINDS.index("count")
 
 
 class Unit(NamedTuple):
-    """A claim beyond presence, which counts once per piece.
+    """A claim about more than presence, which is counted once per piece.
 
     Attributes:
         kind: Claim kind.
@@ -60,12 +60,12 @@ class UnitColumns(NamedTuple):
 
 
 class UnitReader:
-    """A reader that finds and verifies claims beyond presence in texts.
+    """A reader that finds claims beyond presence in texts and verifies them.
 
     Args:
         vocabulary: Labels that the claims are about.
         kinds: Claim kinds other than presence.
-        reading: Mentions that count. Claims whose use the reading omits are skipped.
+        reading: Mentions that are counted. Claims with a use that the reading omits are skipped.
         scenes: Contents of the images, in the order of lookup.
     """
 
@@ -131,7 +131,7 @@ class UnitReader:
 
         Returns:
             (rows,) index of the content of each claim; (contents, 5) kind, label, other label, value and restriction of
-            each content, where 0 is no label; and one claim of each content.
+            each content, where 0 means no label; and one claim for each content.
         """
         labels, values = self.extractor.matcher.vocabulary.labels, found.values
         parts = np.stack([found.kind, found.label + 1, found.other + 1, found.value, found.restricted], axis=1)[rows]
@@ -181,10 +181,10 @@ class UnitReader:
 
 
 class _Units(Sequence[Unit]):
-    """Distinct claims, whose names are made on demand.
+    """Distinct claims, whose names are created on demand.
 
     Args:
-        claims: One claim of each unit.
+        claims: One claim per unit.
         states: Their states.
     """
 

@@ -29,7 +29,7 @@ class Explanation:
 
     Attributes:
         title: Heading with the image id, the total reward and the label counts.
-        pieces: Text, reward, and mapping from labels to verdicts of each piece.
+        pieces: For each piece, its text, its reward, and a mapping from labels to verdicts.
     """
 
     title: str

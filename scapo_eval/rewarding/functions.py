@@ -1,7 +1,7 @@
 """The reward as a single function that matches the reward interfaces of several libraries and depends on none of these
 libraries.
 
-:func:`reward_fn` returns one number per response, which is the sum over its pieces, for logs, evaluation and
+:func:`reward_fn` returns one number per response, the sum over its pieces, for use in logs, evaluation and
 response-level training. Token-level credit requires an adapter (docs/integrations.md).
 """
 

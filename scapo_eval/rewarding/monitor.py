@@ -58,7 +58,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and the number of distinct pairs within each
           response.
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
-          kinds beyond presence count.
+          kinds other than presence are counted.
     """
     listed = [_WORDS.findall(response.lower()) for response in columns.responses]
     words = [word for response_words in listed for word in response_words]
@@ -93,8 +93,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns the numbers of claims with a known state (``claims_KIND``) and of false claims (``false_KIND``) of each
-    kind.
+    """Returns, for each kind, the number of claims with a known state (``claims_KIND``) and the number of false claims
+    (``false_KIND``).
 
     Args:
         columns: Rewards of n responses.
@@ -139,7 +139,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
     Returns:
         - ``words``: mean number of words per response.
         - ``words_per_piece`` and ``labels_per_piece``: mean numbers of words and of claimed labels per piece.
-        - ``repeated_share``: share of the claimed labels that repeat an earlier piece.
+        - ``repeated_share``: share of the claimed labels that already occurred in an earlier piece.
         - ``without_label_share`` and ``silent_share``: shares of the pieces without a label, and of the silent pieces.
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
           occurrences per word.

@@ -1,5 +1,5 @@
-"""SCAPO's reward, which assigns one reward to each subsentence, computed from mentions, subsentences and the ground
-truth.
+"""SCAPO's reward, which assigns to each subsentence one reward that is computed from mentions, subsentences and the
+ground truth.
 
 The reward is Equation 1 of the paper. ``docs/specification.md#reward`` defines the cases that the equation leaves open.
 The rewards of a whole batch are computed in columns, and the readable result of one response is a view of these
@@ -95,9 +95,9 @@ class RewardConfig:
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
         level: Unit of the reward. ``subsentence`` gives a reward per piece. ``hal`` (1 minus the hallucination rate)
             and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without claims
-            gets the reward 1, which is the shortcut that the paper warns against.
-        additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
-            reward of a piece with hallucinations is only its penalty.
+            gets the reward 1; this is the shortcut that the paper warns against. additive: If true, the reward of a
+            piece with hallucinations is its gain minus its penalty. By default, the reward of a piece with
+            hallucinations is only its penalty.
         claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
         piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of
@@ -215,9 +215,9 @@ class RewardConfig:
         """Returns settings under which no known writing style earns a higher reward than its content justifies
         (docs/gaming.md).
 
-        Each new fact earns a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
+        Each new fact yields a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
         Each hallucinated object is penalized, even if its name is quoted or misspelled. Objects that are denied, asked
-        about, quoted or used in a comparison earn no gain. Only claims in the answer count, not claims in the
+        about, quoted or used in a comparison yield no gain. Only claims in the answer count, not claims in the
         reasoning.
 
         Args:
@@ -264,7 +264,7 @@ class Part(NamedTuple):
         end: Offset after the last character of the piece.
         reward: Reward of the piece, by default from Eq. 1.
         new: Number of new supported labels. The numbers ``new``, ``rep`` and ``hal`` include claims beyond presence if
-            the kinds of these claims count.
+            claims of these kinds count.
         rep: Number of repeated supported labels.
         hal: Number of hallucinated labels.
     """
@@ -279,7 +279,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RewardColumns:
-    """The rewards of a batch in the form of columns. The parts ``indptr[i]:indptr[i + 1]`` belong to response ``i``.
+    """The rewards of a batch, stored in columns. The parts ``indptr[i]:indptr[i + 1]`` belong to response ``i``.
 
     Attributes:
         image_ids: The n image ids in the form in which they were passed.
@@ -293,21 +293,21 @@ class RewardColumns:
         rep: (parts,) int64 number of repeated supported labels in each part.
         hal: (parts,) int64 number of hallucinated labels in each part.
         generated: (n,) int64 number of distinct claimed labels of each response whose state is known.
-        hallucinated: (n,) int64 number of distinct claimed labels of each response that are absent.
-        covered: (n,) int64 number of distinct claimed labels of each response that are present.
-        unknown: (n,) int64 number of distinct claimed labels of each response whose state is unknown.
+        hallucinated: (n,) int64 number of distinct claimed labels in each response that are absent.
+        covered: (n,) int64 number of distinct labels that each response claims and that are present.
+        unknown: (n,) int64 number of distinct claimed labels with an unknown state in each response.
         silent: (parts,) bool mask of the parts that have neither gain nor penalty. A part is silent if it lies outside
             the answer (``answer_only``) or, under the rule ``discourse``, if it contains no word.
         claim_part: (claims,) part index of every claimed label of every part.
-        claim_label: (claims,) index in ``labels`` of every claimed label of every part.
+        claim_label: (claims,) index in ``labels`` of every claimed label in every part.
         claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see
             :class:`~scapo_eval.base.verdicts.Verdict`. The verdict is ``REPEATED`` if the label is supported and an
             earlier part of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
-        kinds: Claim kinds that Eq. 1 counts. If kinds beyond presence count, all counts include the claims of these
-            kinds.
+        kinds: Claim kinds that Eq. 1 counts. If kinds of claims other than presence are counted, all counts include the
+            claims of these kinds.
         units: Distinct claims beyond presence. In ``claim_label``, the value ``len(labels) + k`` refers to
             ``units[k]``.
     """
@@ -380,7 +380,7 @@ class RewardColumns:
 
     @property
     def n_empty(self) -> int:
-        """Number of responses that are empty texts. Faulty rows are not counted."""
+        """Number of empty responses. Faulty rows are not counted."""
         return sum(not text for text in self.responses) - len(self.errors)
 
     @property
@@ -572,8 +572,8 @@ class SubsentenceReward:
         on_error: Treatment of a faulty row, for example a row that has an image without ground truth or a response that
             is not a string. If ``on_error`` is ``raise``, an error is raised. If ``on_error`` is ``zero``, the row gets
             no reward, the fault is counted and a warning is logged, so that a single faulty row does not end a run. If
-            no row of a batch with several images is valid, an error is always raised, because the ground truth belongs
-            to another data set.
+            no row of a batch with several images is valid, an error is always raised, because in this case the ground
+            truth belongs to another data set.
         any_fingerprint: True to accept a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -644,7 +644,8 @@ class SubsentenceReward:
         Args:
             image_ids: The n image ids in any spelling.
             responses: n strings.
-            whole: True if the rows form a complete batch. Only a part of a larger batch may contain no valid row.
+            whole: True if the rows form a complete batch. A batch may contain no valid row only if it is part of a
+                larger batch.
 
         Raises:
             InputError: If the inputs differ in length, or if a row is faulty (InputErrors if several rows are faulty).
@@ -671,7 +672,7 @@ class SubsentenceReward:
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
         """Returns the row of each image in the ground truth, the texts, and the errors of faulty rows.
 
-        For a faulty row, the row 0 and an empty text are returned.
+        For a faulty row, row 0 and an empty text are returned.
         """
         index, errors = self.truth.index, dict[int, InputError]()
         rows, texts = list[Any](), list[str]()
@@ -814,7 +815,7 @@ class SubsentenceReward:
         All mentions that the reading includes are counted. A question or quotation that names an absent label is also
         counted if the label appears nowhere else in the answer. If questions and quotations were never counted,
         hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names of absent
-        labels are counted, too.
+        labels are also counted.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
@@ -862,7 +863,7 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """Returns the expected value of Eq. 1 for labels that are present independently with given probabilities.
+        """Returns the expected value of Eq. 1 for labels that are independently present with given probabilities.
 
         Args:
             claims: Claims of the pieces. A probability of -1 means that the state of the label is unknown.
@@ -933,7 +934,7 @@ class _Read(NamedTuple):
 
     Attributes:
         answers: The n responses, in which newlines replace all text outside the answer.
-        besides: Mapping from response indices to the spans of the text outside the answer, for responses with such
+        besides: Mapping from response indices to the spans of text outside the answer, for responses that contain such
             text.
         mentions: Mentions in the answers.
         uses: (mentions,) code of the use of each mention that the reading omits.

@@ -1,4 +1,4 @@
-"""Credit for stopping, which compares the values of continuing and ending at every boundary between pieces.
+"""Credit for stopping, based on a comparison of the values of continuing and ending at every boundary between pieces.
 
 Equation 1 rewards a piece for its content. The equation does not credit a piece with the value of later pieces, and the
 reward of the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after this
@@ -21,7 +21,7 @@ def stop_advantages(
 
     A response reaches the boundary after k pieces if it continues with a further piece or ends at this boundary. A
     truncated response does not reach the boundary after its last piece. If no other response of the group reaches a
-    boundary, the baseline at this boundary is 0, which is the value of ending.
+    boundary, the baseline at this boundary is 0, which is the value of ending the response there.
 
     Args:
         rewards: (parts,) rewards of the pieces of all responses.

@@ -2,8 +2,8 @@
 
 A token gets the reward of the piece that contains its last non-space character. A token that consists of white space
 gets the reward of the piece that contains its first character. A token without text (a special token or padding, with
-an empty span) gets the advantage 0. The end-of-sequence token is the first token without text after the last token with
-text (``docs/specification.md#reward``).
+an empty span) gets an advantage of 0. The end-of-sequence token is the first token without text after the last token
+with text (``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def _pairs(k: int, values: ArrayLike) -> Ints:
 
 
 def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, indptr: Ints) -> None:
-    """Rejects spans that decrease or exceed their text. Empty spans are accepted anywhere in the text.
+    """Rejects spans whose offsets decrease or that extend beyond their text. Empty spans are accepted anywhere in the
+    text.
 
     Args:
         start: (T,) start offset of each token.

@@ -67,7 +67,7 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
         with text. Tokens that share a character also share its span, and special tokens have empty spans.
 
     Raises:
-        InputError: If the tokenizer is not supported or an id is negative. The message names the index of the id.
+        InputError: If the tokenizer is not supported or an id is negative. The message states the index of the id.
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
@@ -140,15 +140,15 @@ class _TokenTable:
     Attributes:
         data: Concatenated bytes of all tokens.
         starts: (rows,) int64 position of each row in ``data``. Row ``k`` contains the token with id ``k``. The rows of
-            special tokens and row ``n_ids``, which is used for ids beyond the vocabulary, are empty. The rows that
-            ``first`` refers to come after row ``n_ids``.
+            special tokens are empty, and so is row ``n_ids``, which is used for ids beyond the vocabulary. The rows
+            that ``first`` refers to come after row ``n_ids``.
         lengths: (rows,) int64 length of each row in bytes.
         n_ids: Number of ids in the vocabulary.
         first: Mapping from ids to rows for tokens that are decoded differently at the beginning of a text (without
             leading space).
         special: (ids + 1,) mask of the tokens that decoding skips.
         fallback: (ids + 1,) mask of the byte tokens ``<0x..>``, or None for byte-level tokenizers.
-        size: Number of tokens at the time when the table was built.
+        size: Number of tokens when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -356,7 +356,7 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """Returns the types of the steps of a decoder.
+    """Returns the types of a decoder's steps.
 
     Raises:
         InputError: If the text of a token may depend on anything other than the token and its position at the beginning
@@ -392,7 +392,7 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Returns the text of each token when it is decoded after another token and, if different, at the beginning of a
+    """Returns the text of each token as decoded after another token and, if different, as decoded at the beginning of a
     text.
     """
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)

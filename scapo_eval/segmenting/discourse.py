@@ -1,6 +1,6 @@
 """The rule ``discourse``, which segments text from recent models, including Markdown, into clause-sized units.
 
-Each unit is an elementary unit in the sense of discourse analysis, which is a clause with its own claims. A unit can
+Each unit is an elementary unit in the sense of discourse analysis, that is, a clause with its own claims. A unit can
 end only at a punctuation mark, and the surrounding words determine if the unit ends there. The rule does not cut
 between consecutive adjectives, between subject and verb, or between list items that are not clauses.
 ``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the
@@ -360,7 +360,7 @@ def _may_be_verb(word: str) -> bool:
 
 
 def _openings(chunks: Sequence[Chunk]) -> list[bool]:
-    """Returns one Boolean per chunk of a sentence, which is True if a unit may begin with the chunk."""
+    """Returns one Boolean per chunk of a sentence: True if a unit may begin with the chunk."""
     opens = [False] * len(chunks)
     complete = False  # True after a clause with its verb
     verbs = relatives = 0
@@ -380,8 +380,8 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Returns True if a conjunction joins a clause to a chunk whose verb no word list contains, so that the chunk must
-    be a clause, as in ``It naps, and it is ...``.
+    """Returns True if a conjunction joins a clause to a chunk whose verb is in no word list; the chunk must then be a
+    clause, as in ``It naps, and it is ...``.
     """
     begins = bool(chunk.words) and (chunk.words[0] in DETERMINERS or chunk.words[0] in SUBJECTS)
     return begins and following.is_clause and following.words[0] in CONJUNCTIONS
@@ -417,7 +417,7 @@ def _waits(words: Sequence[str], following: str) -> bool:
 
 
 def _modifies(words: Sequence[str]) -> bool:
-    """Returns True if the words are a modifier with its own claims, which is a relative clause, a participial phrase,
+    """Returns True if the words are a modifier with its own claims, that is, a relative clause, a participial phrase,
     an absolute phrase, or a phrase that begins with *with*.
     """
     if not words:
@@ -431,7 +431,7 @@ def _modifies(words: Sequence[str]) -> bool:
 
 
 def _is_participle(words: Sequence[str]) -> bool:
-    """Returns True if a phrase begins with a participle, which adverbs may precede."""
+    """Returns True if a phrase begins with a participle, optionally preceded by adverbs."""
     k = 0
     while k < min(2, len(words) - 1) and (words[k] in ADVERBS or words[k].endswith("ly")):
         k += 1

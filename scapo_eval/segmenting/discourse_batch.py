@@ -1,4 +1,4 @@
-"""The clause cuts of many sentences at once: the batch form of ``discourse.py`` for ASCII text, with equal results.
+"""Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, with equal results.
 
 Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions of
 ``discourse.py`` are then array operations over all chunks of a batch. Only lists with locations are followed chunk by
@@ -68,14 +68,14 @@ class Runs(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The listed words, with a word that occurs nowhere as number 0.
+    """The listed words, where number 0 is a word that occurs nowhere.
 
     Attributes:
         number: (slots,) number of the word in each slot of a hash table.
         head, tail: (words,) first eight bytes, and last eight bytes of longer words.
-        length: (words,) number of characters.
+        length: (words,) number of characters in each word.
         bits: (words,) bits of the word.
-        factor: Factor of the hash, for which each word has a slot of its own.
+        factor: Factor of the hash, with which each word has its own slot.
     """
 
     number: NDArray[np.int16]
@@ -138,7 +138,7 @@ def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.in
 
 
 def _endings() -> NDArray[np.int64]:
-    """Returns the (second last, last) endings of words by their last two bytes. More of a word may decide."""
+    """Returns the (second-to-last, last) endings of words, based on their last two bytes. More of a word may decide."""
     endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
     endings[ord("g"), ord("n")] = _BIT["ing"]
     endings[ord("d"), ord("e")] = _BIT["ed"]
@@ -154,7 +154,7 @@ _ENDINGS = _endings()
 def clause_cuts(
     byte: NDArray[np.uint8], begin: Ints, end: Ints, marks: Ints, sentence: Ints, runs: Runs
 ) -> NDArray[np.bool_]:
-    """Returns a (marks,) mask of the clause marks of sentences at which the sentences are cut.
+    """Returns a (marks,) mask of the clause marks at which sentences are cut.
 
     Args:
         byte: Texts in lower-case ASCII, in one array with at least eight further bytes at both ends.
@@ -212,11 +212,13 @@ class _Chunks(NamedTuple):
     relative: Ints
 
     def at(self, k: int) -> NDArray[np.int64]:
-        """Returns the bits of word ``k`` of each chunk, or 0 if there is none."""
+        """Returns the bits of word ``k`` of each chunk, or 0 for chunks without this word."""
         return np.where(self.n_words > k, self.bits[self.word + k], 0)
 
     def any_in(self, low: int, high: int, names: int) -> NDArray[np.bool_]:
-        """Returns a mask of the chunks with a word from ``low`` to ``high - 1`` that has one of some bits."""
+        """Returns a mask of the chunks in which one of the words ``low`` to ``high - 1`` has at least one of the given
+        bits.
+        """
         found = np.zeros(len(self.owner), dtype=bool)
         for k in range(low, high):
             found |= (self.bits[self.word + k] & names != 0) & (self.n_words > k)
@@ -268,7 +270,7 @@ def _chunks(byte: NDArray[np.uint8], start: Ints, stop: Ints, owner: Ints, runs:
 
 
 def _mark_before(byte: NDArray[np.uint8], at: Ints, spaces: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Returns the mark at or before each position, before white space and closing marks."""
+    """Returns the mark at or before each position, skipping white space and closing marks."""
     at = at.copy()
     for skipped in (spaces, _CLOSES):
         rows = skipped[byte[at]].nonzero()[0]
@@ -327,7 +329,7 @@ def _openings(chunks: _Chunks) -> NDArray[np.bool_]:
 
 
 def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask of the chunks that are a modifier with its own claims."""
+    """Returns a mask of the chunks that are modifiers with their own claims."""
     modifies: NDArray[np.bool_] = first & (_BIT["relative"] | _BIT["with_or_without"]) != 0
     modifies |= chunks.any_in(1, 4, _BIT["which"])
     own = (first & _BIT["own"] != 0).nonzero()[0]

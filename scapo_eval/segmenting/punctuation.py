@@ -39,8 +39,8 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
 
     Args:
         text: Any string.
-        starts: Positions of the marks to examine, where each position is that of the first mark in a run of marks. If
-            ``starts`` is None, all marks are examined.
+        starts: Positions of the marks to examine, each of which is the first mark in a run of marks. If ``starts`` is
+            None, all marks are examined.
 
     Yields:
         ``(offset after the white space, True if the mark ends a sentence)`` for each boundary, in the order of the
@@ -90,8 +90,8 @@ def closes(text: str, at: int, end: int, urls: Urls) -> bool | None:
 
 
 def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns True if a run of dashes separates clauses, which is an em dash or ``--`` between words, or another dash
-    between spaces.
+    """Returns True if a run of dashes separates clauses, that is, if it is an em dash or ``--`` between words, or
+    another dash between spaces.
     """
     before = _before(text, at, " \t")
     if not before or before.isspace() or end == len(text):
@@ -103,8 +103,8 @@ def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns True if a sentence ends at a mark that no space follows, as in ``...on a table.The cat`` or at an
-    ideographic mark.
+    """Returns True if a sentence ends at a mark that is not followed by a space, as in ``...on a table.The cat`` or at
+    an ideographic mark.
     """
     if text[at] in "\u3002\uff01\uff1f":
         return True

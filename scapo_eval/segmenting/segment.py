@@ -52,7 +52,7 @@ def split_subsentences(
 
 
 def check_rule(rule: str, has_mentions: bool) -> None:
-    """Raises an InputError if a rule is unknown, or the rule is ``object`` and mentions are missing."""
+    """Raises an InputError if a rule is unknown, or if the rule is ``object`` and mentions are missing."""
     if rule not in RULES:
         raise InputError(f"unknown segmentation rule '{rule}'; known: {', '.join(RULES)}")
     if rule == "object" and not has_mentions:

@@ -1,7 +1,7 @@
-"""Segmentation of many texts, which processes common cases with NumPy for a thousand texts at once.
+"""Segmentation of many texts, with common cases processed by NumPy for a thousand texts at once.
 
-A common case is, for example, a letter followed by a period and a space. Texts with less common cases are passed to
-``segment.py``, which defines the segmentation. For every text, the results equal those of ``segment.py``.
+A common case is a letter followed by a period and a space. Texts with less common cases are passed to ``segment.py``,
+which defines the segmentation. For every text, the results equal those of ``segment.py``.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def split_batch(
         Columns with the pieces of all texts.
 
     Raises:
-        InputError: If the rule is unknown, or the rule is ``object`` and mentions are missing.
+        InputError: If the rule is unknown, or if the rule is ``object`` and mentions are missing.
     """
     check_rule(rule, mentions is not None)
     n = len(texts)
@@ -324,8 +324,8 @@ def _plain_cuts(
 def _has_lines(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], base: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns a (texts,) mask of the texts in which a line may be no paragraph of complete sentences, so that the rule
-    ``discourse`` may start no block there.
+    """Returns a (texts,) mask of the texts in which a line may not be a paragraph of complete sentences, so that the
+    rule ``discourse`` must not start a block there.
 
     Args:
         text: Simplified texts, with borders around and between them.
@@ -353,7 +353,7 @@ def _has_lines(
 
 
 def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDArray[np.int64]:
-    """Returns the position of the first character that is no white space after (1) or before (-1) each position."""
+    """Returns the position of the first non-white-space character after (1) or before (-1) each position."""
     found = place + step
     rows = np.flatnonzero(_SPACE_BYTES[text[found]])
     for _ in range(4):  # white space is short, as a rule
@@ -367,8 +367,8 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
 
 
 def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
-    """Returns the position of the sentence mark before a cut, before closing marks and white space, in the text that
-    starts at ``begin``.
+    """Returns the position, in the text that starts at ``begin``, of the sentence mark that precedes a cut and any
+    closing marks and white space before the cut.
     """
     unit = joined[begin:cut].rstrip(_SPACE_CHARACTERS).rstrip(_CLOSING_CHARACTERS)
     return begin + len(unit.rstrip(b".!?"))
@@ -468,7 +468,7 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the distinct boundaries in order, as the position after the white space and a mask that is True for
+    """Returns the distinct boundaries in order: their positions after the white space, and a mask that is True for
     boundaries that end a sentence.
     """
     text = np.frombuffer(joined, dtype=np.uint8)

@@ -10,9 +10,9 @@ _END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
 
 
 def without_unfinished(text: str) -> str:
-    """Returns a text up to the end of its last complete sentence.
+    """Returns a text truncated after its last complete sentence.
 
-    Papers that set a short ``max_new_tokens`` score captions without the unfinished last sentence. The text is
+    In papers that set a short ``max_new_tokens``, captions are scored without the unfinished last sentence. The text is
     unchanged if its last sentence is complete, or if it contains no complete sentence. Sentences are determined by the
     rule ``sentence`` (docs/specification.md#subsentences).
     """

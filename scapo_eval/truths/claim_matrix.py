@@ -33,7 +33,7 @@ _COLUMNS = {"kind": np.uint8, "label": np.uint32, "value": np.uint32, "other": n
 
 @dataclass(frozen=True, repr=False)
 class ClaimMatrix:
-    """Claims about images with their states.
+    """Claims about images, with the state of each claim.
 
     Attributes:
         image_ids: Canonical ids of the images.
@@ -110,7 +110,7 @@ class ClaimMatrix:
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
-        """Image id -> position in ``image_ids``."""
+        """Mapping from each image id to its position in ``image_ids``."""
         return {image: row for row, image in enumerate(self.image_ids)}
 
     def states(self, image_id: str) -> dict[ClaimKey, State]:
@@ -129,7 +129,7 @@ class ClaimMatrix:
         }
 
     def with_labels(self, labels: Sequence[str | None]) -> ClaimMatrix:
-        """Returns the matrix with other names of its labels, without the claims about labels whose name is None."""
+        """Returns the matrix with renamed labels, without the claims about labels whose name is None."""
         gone = np.array([label is None for label in labels])
         kept = ~(gone[self.columns["label"]] | gone[self.columns["other"]])
         return replace(

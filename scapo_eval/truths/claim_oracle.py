@@ -8,11 +8,11 @@ Each source answers true, false or unknown, and the first known answer decides. 
   annotated, yield only a lower bound on the number of objects.
 - **attribute**: a claim is true if an object of the label has the attribute. A claim about color is false if every
   object of the label has other colors.
-- **relation**: a claim is true if the scene graph contains the relation. Boxes determine left, right, above and below
-  if the centers of two boxes differ by at least a tenth of the image. Relations between touching objects (on, in,
-  holding, wearing...) are false if no boxes of the two labels are close to each other. The position of an object in the
-  image is the position of the center of its box. The position is unknown if the center is in the middle fifth of the
-  image.
+- **relation**: a claim is true if the scene graph contains the relation. Boxes determine the relations left, right,
+  above and below if the centers of two boxes differ by at least a tenth of the image. Relations between touching
+  objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The position of
+  an object in the image is the position of the center of its box. The position is unknown if the center is in the
+  middle fifth of the image.
 - **text**: a claim is true if the text is written on an object of the label. A text claim without a label is true if
   the text is written on any object.
 
@@ -88,7 +88,7 @@ class ClaimOracle:
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     def __getstate__(self) -> dict[str, object]:
-        """Returns the state without what is computed on demand."""
+        """Returns the state without the parts that are computed on demand."""
         return {name: value for name, value in vars(self).items() if name not in ("_truth", "_known")}
 
     @cached_property
@@ -97,7 +97,7 @@ class ClaimOracle:
 
     @cached_property
     def _known(self) -> dict[str, list[_Known]]:
-        """Image -> the scenes that contain it, prepared for questions; filled on demand."""
+        """Mapping from each image to the scenes that contain it, prepared for questions and filled on demand."""
         return {}
 
     def _scenes_of(self, image: str) -> list[_Known]:
@@ -148,15 +148,15 @@ class ClaimOracle:
         return self.states_in(canonical_image_id(image_id), [claim])[0]
 
     def states_in(self, image: str, claims: Iterable[Claim]) -> list[State]:
-        """Returns the state of each of several claims about an image, whose id is canonical."""
+        """Returns the state of each of several claims about an image, which is specified by its canonical id."""
         scenes = self._scenes_of(image)
         if len(scenes) == 1 and self.presence is None:
             return list(map(scenes[0].state, claims))
         return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
-        """Returns a description of the data that decides a claim, or of the data of all scene graphs if no source
-        decides.
+        """Returns a description of the data used to decide a claim, or of the data of all scene graphs if no source
+        decides the claim.
 
         Returns:
             A text such as ``dog: 3, all annotated`` or ``bus: red, large``, or an empty string if no source contains
@@ -229,7 +229,7 @@ class _Known:
 
     Attributes:
         scene: The scene graph.
-        things: Label -> objects of the label.
+        things: Mapping from each label to the objects of the label.
         relations: Labels of both ends and canonical word of each relation, as (label, word, label).
     """
 
@@ -407,7 +407,7 @@ _LISTED = 4
 
 
 def _said(scene: SceneGraph, claim: Claim) -> str:
-    """Returns the data in a scene graph about the objects of a claim, as readable text."""
+    """Returns a scene graph's data about the objects of a claim, as readable text."""
     answer = (scene.answers or {}).get(asked_as(claim))
     judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
     if scene.answers and not (scene.things or scene.counts or scene.complete):  # a judge's file, without annotations
@@ -437,8 +437,8 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns the number of objects of a label as readable text, which also states if all of the objects
-    are annotated.
+    """Returns the number of objects with a label as readable text, which also states whether all of these objects are
+    annotated.
     """
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete

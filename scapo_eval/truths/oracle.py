@@ -175,7 +175,7 @@ class PresenceOracle(TruthColumns):
         return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
     def row(self, image_id: object) -> int:
-        """Returns the row of an image, whose id may have any spelling.
+        """Returns the row for an image, given its id in any spelling.
 
         Raises:
             InputError: If the id is invalid or the oracle does not contain the image.
@@ -255,9 +255,10 @@ class PresenceOracle(TruthColumns):
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
         """Returns the states of all images for the labels of a vocabulary.
 
-        If the labels of the ground truth are free names, they are matched by the vocabulary's aliases. A label is
-        present if any of the names that match it is present. A label is verified absent if the name that equals the
-        label is absent, or if all its names are absent. For example, an image without a man may still show a person.
+        If the labels of the ground truth are free names, they are matched using the vocabulary's aliases. A label is
+        present if any of the names that match it is present. A label is verified as absent if the name that equals the
+        label is absent, or if all names of the label are absent. For example, an image without a man may still show a
+        person.
 
         Returns:
             (images, vocabulary labels) int8 array of states: 1 for present, 0 for absent, -1 for unknown. A
@@ -282,7 +283,7 @@ class PresenceOracle(TruthColumns):
         return [next(positions, -1) for positions in candidates]
 
     def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
-        """Returns the states of all images on another label axis.
+        """Returns the states of all images, converted to another label axis.
 
         Args:
             columns: Column of each ground truth label on the new axis, or -1 for labels that the new axis lacks.
@@ -357,8 +358,8 @@ class PresenceOracle(TruthColumns):
 
         Args:
             absent_below: Probability below which a label is absent.
-            present_from: Minimum probability from which a label is present. A label with a probability between the two
-                thresholds is unknown.
+            present_from: Minimum probability at which a label counts as present. A label with a probability between the
+                two thresholds is unknown.
 
         Example:
             >>> import numpy as np, scapo_eval
@@ -391,8 +392,8 @@ class PresenceOracle(TruthColumns):
     def save(self, path: str | Path) -> None:
         """Writes ``.npz`` or ``.parquet`` (int8 matrices), ``.json`` or ``.jsonl``, depending on the file extension.
 
-        If the ground truth has no fixed label set (``open-axis``), the matrix is written as closed over the labels that
-        occur.
+        If the ground truth has no fixed label set (``open-axis``), the matrix is written with a closed label set that
+        consists of the labels that occur.
 
         Raises:
             InputError: If the extension is unknown, if unknown cells would be written to JSON, or if the file cannot be

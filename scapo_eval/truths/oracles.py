@@ -9,8 +9,8 @@ advance), or one of the following:
   :meth:`PresenceOracle.from_frame`);
 - :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
 
-The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence, which yields
-expected rewards. The values -1, NaN and None mean that the state is unknown.
+The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence. Such
+probabilities yield expected rewards. The values -1, NaN and None mean that the state is unknown.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
 
     Args:
         oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
-            unlisted labels are absent. If a mapping contains values, and for a DataFrame, labels without a value are
-            unknown.
+            unlisted labels are absent. For a mapping that contains values, and for a DataFrame, labels without a value
+            are unknown.
         vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 

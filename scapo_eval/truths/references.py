@@ -1,10 +1,11 @@
-"""Reference captions as ground truth. The captions of several people show the content of an image and its importance.
+"""Reference captions as ground truth. Captions by several people indicate the content of an image and the importance of
+this content.
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
-everybody mentions is more important than an object that one of five people mentions. A label that no reference names is
-unknown rather than absent, because people omit most of an image's content. A label that no reference names is absent
-only in three cases: a reference denies the object ("an empty street, no cars"), another ground truth marks the label as
-absent, or ``unnamed="absent"`` treats the references as complete.
+everybody mentions is more important than an object that only one of five people mentions. A label that no reference
+names is unknown rather than absent, because people omit most of an image's content. A label that no reference names is
+absent only in three cases: a reference denies the object ("an empty street, no cars"), another ground truth marks the
+label as absent, or ``unnamed="absent"`` treats the references as complete.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _keys(record: Mapping[str, Any]) -> str:
 
 
 def written_alike(text: str) -> str:
-    """Returns the words of a caption in a form that ignores case, white space and punctuation, for comparison."""
+    """Returns the words of a caption in a form for comparisons that ignore case, white space and punctuation."""
     return " ".join(tokens(text)) or fold(text).strip()
 
 
@@ -253,7 +254,7 @@ class ReferenceWords:
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
-        """Returns the reference words that a caption of an image is compared with."""
+        """Returns the reference words with which a caption of an image is compared."""
         if self.leave_out_self and self.references.has(image, caption):
             return WordCounts.of(self.references.without(image, caption))
         return self._counts[image]
@@ -265,8 +266,8 @@ class WeightedTruth(Truth):
 
     Attributes:
         weights: (rows, labels) int32 array of weights in millionths, with 0 for labels that are not present. The first
-            rows belong to the images of the oracle. Each further row belongs to an image without one of its references,
-            and is used for captions that equal this reference.
+            rows belong to the images of the oracle. Each additional row represents an image without one of its
+            references, and is used for captions that equal this reference.
         weighting: Description of the weights, for use in signatures.
         words: Words in the references, or None if the weights do not come from references.
         unnamed: State of labels that no reference names.
@@ -337,10 +338,10 @@ def reference_truth(
         references: Reference captions of the images.
         vocabulary: Labels to find in the references.
         oracle: Second ground truth, which is joined with the references. Labels that this ground truth marks as absent
-            remain absent unless a reference names them. Images without references, and images that the second ground
-            truth lacks, are dropped.
+            remain absent unless a reference names them. Images without references, and images that are missing from the
+            second ground truth, are dropped.
         claims: Reading that determines which mentions in references count.
-        unnamed: State of labels that neither a reference nor the other ground truth determines.
+        unnamed: State of labels that are determined neither by a reference nor by the other ground truth.
         leave_out_self: True to compare a caption that equals a reference only with the other references.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
@@ -396,7 +397,7 @@ def given_weights(
     Args:
         weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
             JSON object ``{id: {label: number}}``. For COCO, the weight of a label is the share of the image area that
-            its objects cover, at most 1.
+            its objects cover, capped at 1.
         oracle: Ground truth. The weight of a present label is 0 if the file contains no weight for it.
         vocabulary: Vocabulary with the labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.

@@ -95,7 +95,7 @@ class Scenes:
         source: Name of the source, for error messages.
         scenes: Mapping from canonical image ids to scene graphs.
         fingerprint: Hash of the file's content.
-        notes: Remarks about parts of the file that are not used, one sentence each, with numbers.
+        notes: Remarks about parts of the file that are not used; each remark is one sentence with numbers.
 
     Example:
         >>> import scapo_eval
@@ -148,7 +148,7 @@ class Scenes:
 
 
 def state_of(kind: str, answer: str) -> State:
-    """Returns the state of a claim that a judge's answer determines.
+    """Returns the state of a claim as determined by a judge's answer.
 
     If the object is absent, a count is false, and an attribute or a relation is undecided.
     """
@@ -302,7 +302,7 @@ class _Reader:
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
-        """Reads the scene graphs in Visual Genome's files, which are given by file name."""
+        """Reads the scene graphs from Visual Genome's files, which are specified by file name."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for place, image, record in visual_genome.records(files):
             try:
@@ -329,7 +329,7 @@ class _Reader:
     def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
         """Returns the scene graphs of a claim matrix with the vocabulary's labels.
 
-        Claims about labels that the vocabulary lacks are counted and omitted.
+        Claims about labels that are not in the vocabulary are omitted, but counted.
         """
         labels = list[str | None]()
         for k, name in enumerate(matrix.labels):
@@ -408,7 +408,7 @@ def _checked(record: Mapping[str, Any], name: str, is_valid: Callable[[Any], boo
     """Returns a field of a record, or the default if the field is missing or null.
 
     Raises:
-        ValueError: If the field has another form.
+        ValueError: If the field has a different form.
     """
     value = record.get(name)
     if value is None:

@@ -136,7 +136,7 @@ def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, An
 
 
 class _Picture:
-    """The objects of one image, merged from several files by the numbers of the objects."""
+    """The objects of one image, merged from several files by object number."""
 
     def __init__(self, place: int) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Ground truth in the form of columns, which all file readers and writers share."""
+"""Ground truth in columnar form, which all file readers and writers share."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def columns_of_matrix(
     source: str,
     world: LabelSet = "total",
 ) -> TruthColumns:
-    """Converts a matrix that defines every cell to columns.
+    """Converts a matrix in which every cell is defined into columns.
 
     Args:
         matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
@@ -159,7 +159,8 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
     """Adds the probabilities of a matrix to its columns.
 
     Raises:
-        InputError: If the array has another shape than the matrix, or if a value is neither in [0, 1] nor NaN.
+        InputError: If the shape of the array differs from that of the matrix, or if a value is neither in [0, 1] nor
+            NaN.
     """
     if probabilities is None:
         return columns

@@ -130,7 +130,7 @@ def _refuse_captions(document: dict[str, Any], source: str) -> None:
 def write_json(truth: TruthColumns, path: str | Path) -> None:
     """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
 
-    The key ``world`` is added if the ground truth was read from a matrix of every cell.
+    The key ``world`` is added if the ground truth was read from a matrix that defines every cell.
 
     Raises:
         InputError: If the ground truth has unknown cells, or if the file cannot be written.

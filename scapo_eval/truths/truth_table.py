@@ -122,7 +122,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
 
 
 def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
-    """Reads a table with one column of 1, 0 or -1 per label, which defines every cell."""
+    """Reads a table that defines every cell and has one column per label, with the values 1, 0 or -1."""
     faults, matrix, images, labels = FaultList(), [], [], list[str]()
     for number, record in rows:
         labels = labels or [column for column in record if column != image]

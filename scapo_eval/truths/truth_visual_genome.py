@@ -34,8 +34,8 @@ def is_visual_genome(data: bytes) -> bool:
 
 
 def read_visual_genome(data: bytes, source: str) -> TruthColumns:
-    """Reads Visual Genome's ``objects.json``. Objects that are not listed count as absent, and the names of objects are
-    free words.
+    """Reads Visual Genome's ``objects.json``. Objects that are not listed count as absent. Object names may be
+    arbitrary words.
 
     Images are identified by Visual Genome's own ``image_id``, which is the only id in the file. Visual Genome's
     ``image_data.json`` lists the corresponding COCO images (``coco_id``).

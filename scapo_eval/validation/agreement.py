@@ -94,8 +94,8 @@ class Pairing:
         return self.values[there][order], self.ratings[there][order], self.sample.group[there][order]
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """Returns the names of the statistics that apply to the ratings. For yes/no ratings, the statistic is AUC, and
-        also accuracy and kappa if the metric has only the values 0 and 1.
+        """Returns the names of the statistics that apply to the ratings. For yes/no ratings, the statistic is AUC. If
+        the metric has only the values 0 and 1, accuracy and kappa are also computed.
         """
         values, ratings, _ = self._columns
         if set(np.unique(ratings)) <= {0.0, 1.0}:
@@ -121,7 +121,7 @@ class Pairing:
 
     def over_pairs(self, of_pair: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Floats:
         """Sums a function of the values and ratings of two items over all pairs of items, and returns the (images,
-        images) sums for each pair of images.
+        images) array of the sums for pairs of images.
 
         The function receives the values of the first item as a column, the values of the second item as a row, and the
         ratings in the same two forms.
@@ -168,7 +168,7 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Returns the share of pairs of texts of the same image that the metric orders in the same way as people. Pairs
+    """Returns the share of text pairs for the same image that the metric orders in the same way as people do. Pairs
     with equal values of the metric count as one half.
 
     Pairs of texts with equal ratings are omitted.
@@ -227,8 +227,8 @@ _MEASURES: dict[Statistic, Callable[[Pairing, Floats], Floats]] = {
 
 
 def interval_of(resampled: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Returns the percentile interval from ``(1 + resamples,)`` values of a statistic. The first value is that of the
-    statistic for all items.
+    """Returns the percentile interval from ``(1 + resamples,)`` values of a statistic. The first value is the statistic
+    for all items.
     """
     known = resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(resampled[0]) or not len(known):

@@ -1,5 +1,4 @@
-"""Reader for sets of human judgments, which are five public sets in their published formats or custom sets as JSON
-Lines.
+"""Reader for sets of human judgments: five public sets in their published formats, or custom sets as JSON Lines.
 
 An item is a caption (or a statement, or a pair of captions) about an image, with one rating per dimension. The package
 includes no judgments, so users must supply the files.

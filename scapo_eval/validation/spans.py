@@ -58,8 +58,9 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
         vocabulary: Vocabulary of the claims.
 
     Returns:
-        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array with the
-        number of parts marked as wrong, and the number of such parts that overlap a claim of this kind with any use.
+        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array, which
+        contains the number of parts marked as wrong and the number of these parts that overlap a claim of this kind
+        with any use.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

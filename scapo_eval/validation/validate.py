@@ -127,7 +127,7 @@ class Validation:
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the contents of the output of ``--json``. Fractions are not rounded."""
+        """Returns the content of the ``--json`` output. Fractions are not rounded."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,
@@ -168,7 +168,7 @@ def validate(
         judgements: File or records of ratings, pairs or marked parts; see
             :meth:`~scapo_eval.validation.judgements.Judgements.load`.
         set_name: Name of the set, for files whose fields match several sets.
-        metrics: Metrics of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), or ``length``. The
+        metrics: Metrics of this project, or ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``) or ``length``. The
             first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, all metrics
             are used for which the required ground truth or references are given.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and

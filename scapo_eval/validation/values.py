@@ -108,7 +108,7 @@ class Measures:
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
     """Returns the values of a metric, treating captions without claims as correct if labels are known to be absent from
-    their image.
+    the image.
     """
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):

@@ -1,4 +1,4 @@
-"""Checks for changed settings, invalid states and deleted checkpoints, which are made before a run is resumed."""
+"""Checks made before a run is resumed, for changed settings, invalid states and deleted checkpoints."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
         now: Settings of the resumed run.
         reward: Signature of the reward in the checkpoint (or None if the checkpoint contains no signature) and in the
             resumed run.
-        accept: True to accept changes of the objective.
+        accept: True to accept changes to the objective.
         path: Folder of the checkpoint.
 
     Raises:
@@ -126,7 +126,7 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
         save_every: Number of steps between checkpoints.
 
     Raises:
-        InputError: If the folder contains an exported model, or the metrics of more steps than precede the first
+        InputError: If the folder contains an exported model, or metrics of more steps than there are before the first
             checkpoint.
     """
     done = 0

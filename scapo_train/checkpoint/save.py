@@ -54,7 +54,8 @@ class Checkpoints:
 
     Args:
         folder: Folder for the checkpoints, which is created when the first checkpoint is saved.
-        keep: Number of checkpoints to keep. While a checkpoint is saved, the disk must have room for one more.
+        keep: Number of checkpoints to keep. While a checkpoint is being saved, the disk must have room for one
+            additional checkpoint.
         background: True if training may go on while files are written from a copy of the tensors in host memory.
     """
 
@@ -75,18 +76,18 @@ class Checkpoints:
         *,
         wait: bool = True,
     ) -> bool:
-        """Writes a checkpoint, and removes the oldest checkpoints until ``keep`` are left, as well as incomplete
-        folders from interrupted saves.
+        """Writes a checkpoint, removes incomplete folders from interrupted saves, and removes the oldest checkpoints
+        until ``keep`` are left.
 
         Args:
             step: Number of completed steps. A checkpoint of the same step is replaced.
             model: Model whose trainable parameters are written, with or without sharding (DTensor).
             optimizer: Optimizer of the trainable parameters.
             state: Additional state for resuming, as JSON.
-            wait: False to write in the background. The next call first waits for the end of the writing.
+            wait: False to write in the background. The next call first waits until the writing has ended.
 
         Returns:
-            True if the checkpoint was written, and always in the background. If the disk is full or not writable, the
+            True if the checkpoint was written; always True in the background. If the disk is full or not writable, the
             result is False, a warning is logged, and earlier checkpoints remain unchanged.
         """
         self.wait()
@@ -136,7 +137,7 @@ class Checkpoints:
 
         Args:
             path: Folder of a checkpoint.
-            model: Model with the same structure as at the time of the save.
+            model: Model with the same structure as the model that was saved.
             optimizer: Optimizer of the same kind. The settings of this optimizer, such as the learning rate, remain
                 unchanged.
 

@@ -246,9 +246,7 @@ def _key(index: MetadataIndex) -> str:
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Returns the ordinary tensors of which a tensor consists, which are the tensor itself, or the codes and scales of
-    8-bit moments.
-    """
+    """Returns the ordinary tensors in a tensor: the tensor itself, or the codes and scales of 8-bit moments."""
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
     names, _ = tensor.__tensor_flatten__()
@@ -256,9 +254,7 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
-    """Reads a tensor from a file, as the same kind of tensor as ``like``. The function is the inverse of
-    :func:`_parts`.
-    """
+    """Reads a tensor of the same kind as ``like`` from a file. The function is the inverse of :func:`_parts`."""
     if not is_traceable_wrapper_subclass(like):
         tensor: Tensor = stream.get_tensor(key)
         return tensor

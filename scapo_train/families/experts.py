@@ -1,8 +1,8 @@
 """Adapters for mixture-of-experts models in which one tensor (a stack) contains the weights of all experts in a layer.
 
-peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. peft's forward pass
-adds the adapters to the weights of all experts, which copies the whole stack. The forward pass in this module instead
-adds, for each token, the low-rank products of its experts' adapters to the outputs of these experts.
+peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. In its forward pass,
+peft adds the adapters to the weights of all experts and thereby copies the whole stack. The forward pass in this module
+instead adds, for each token, the low-rank products of its experts' adapters to the outputs of these experts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUPED = getattr(nn.functional, "grouped_mm", None)
 
 
 def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
-    """Returns the sizes of a language model's stacks by their names in a decoder layer, such as
+    """Returns the sizes of a language model's stacks, keyed by their names in a decoder layer, such as
     ``mlp.experts.down_proj``.
 
     Stacks are the form in which transformers 5 stores experts. Transformers 4 uses a different layout, for which
@@ -76,8 +76,8 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
     Args:
         outermost: Outermost of peft's nested modules around the experts (one module per adapted stack).
         hidden: (T, hidden) hidden states of the tokens.
-        chosen: (T, k) indices of the experts of each token.
-        shares: (T, k) weights of the experts of each token.
+        chosen: (T, k) indices of the experts for each token.
+        shares: (T, k) weights of the experts for each token.
 
     Returns:
         (T, hidden) output with the dtype of ``hidden``.

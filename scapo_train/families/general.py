@@ -55,7 +55,7 @@ class GeneralBatch:
     """Sequences for the R responses of a row, padded at the end.
 
     Attributes:
-        inputs: Arguments of transformers' forward pass.
+        inputs: Arguments of the forward pass in transformers.
         sources: (M,) indices into the (R x T) hidden states that predict the M response tokens.
         targets: (M,) ids of the response tokens, response by response.
     """

@@ -1,4 +1,4 @@
-"""LoRA adapters, with which the model's weights are frozen and linear layers learn an additional low-rank product.
+"""LoRA adapters: the model's weights are frozen, and linear layers learn an additional low-rank product.
 
 peft inserts the adapters into the model in place, so that the class of the model, its calls and all other names remain
 unchanged. With disabled adapters, the model equals the initial model of the training run. The KL term therefore needs
@@ -59,7 +59,7 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
 
 
 def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
-    """Freezes the model and adds adapters, whose initial output is zero, to its linear layers. The adapters are float32
+    """Freezes the model and adds adapters with an initial output of zero to its linear layers. The adapters are float32
     or wider.
 
     Args:
@@ -162,7 +162,9 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
-    """Removes peft's modules around stacks of experts in a ``with`` block, for code that finds stacks by name."""
+    """Removes peft's modules around stacks of experts within a ``with`` block, so that code can find the stacks by
+    name.
+    """
     around = {name: module for name, module in _adapted(model).items() if experts.is_outermost(name, module)}
     for name, module in around.items():
         model.set_submodule(name, module.get_base_layer())

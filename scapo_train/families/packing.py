@@ -1,7 +1,7 @@
 """Packing of prompts and responses into one sequence, in which the responses of a group share their prompt.
 
 The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without padding. The tokens of
-a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response. The prompt of
+a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response. A prompt with
 eight responses is therefore computed only once. The results equal those of eight separate sequences.
 """
 
@@ -68,7 +68,7 @@ class Layout:
         prompts: (B, P) index of each prompt token among the T tokens of the batch, with arbitrary indices as padding.
         responses: (N, R) index of each response token among the T tokens, with arbitrary indices as padding.
         owners: (N,) row in ``prompts`` of each response's prompt.
-        mask: (N, 1, R, P + R) Boolean mask, which is True if a response token attends to a token of its prompt or
+        mask: (N, 1, R, P + R) Boolean mask, which is True where a response token attends to a token of its prompt or
             response.
         back: (T,) index of each token of the batch in the concatenation of the flattened arrays ``prompts`` and
             ``responses``.
@@ -152,7 +152,7 @@ def shared_prompt_attention(
     layout: Layout | None = None,
     **settings: Any,
 ) -> tuple[Tensor, Any]:
-    """Computes the attention of a :class:`PackedBatch`, or that of decoding if there is no layout.
+    """Computes the attention of a :class:`PackedBatch` or, if there is no layout, the attention during decoding.
 
     The tokens of a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response.
     One kernel call computes all prompts and a second call computes all responses. No attention is computed between
@@ -212,7 +212,8 @@ def takes_fused_norms(hidden: Tensor) -> bool:
 
 
 def fuse_norms(module: nn.Module) -> None:
-    """Makes a model compute its RMS norms in one kernel if PyTorch has one, and by the model's own code otherwise.
+    """Makes a model compute its RMS norms in one kernel if PyTorch provides such a kernel, and otherwise with the
+    model's own code.
 
     On an H100, this shortens an update of Qwen2.5-VL-3B by 7 %.
     """
@@ -251,8 +252,8 @@ def window_attention(
 ) -> tuple[Tensor, Any]:
     """Computes the attention of a vision tower, in which a patch attends to the patches of its window or picture.
 
-    One kernel call computes all windows of the same length. The attention of transformers needs one call per window,
-    and a step has thousands of windows in each layer.
+    One kernel call computes all windows of the same length. The attention in transformers requires one call per window,
+    and each layer has thousands of windows in a step.
 
     Args:
         module: Attention module of the tower's layer.
@@ -260,7 +261,7 @@ def window_attention(
         key: Keys of shape (1, heads, T, dim).
         value: Values of shape (1, heads, T, dim).
         attention_mask: Not used.
-        cu_seq_lens_q: (windows + 1,) first patch of each window, and T. None if there is only one window.
+        cu_seq_lens_q: (windows + 1,) first patch of each window, followed by T. None if there is only one window.
         settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:

@@ -101,7 +101,7 @@ class Policy(nn.Module):
 
     @property
     def tower(self) -> list[nn.Parameter]:
-        """Parameters of the vision tower, which are all parameters outside the language model and the output layer."""
+        """Parameters of the vision tower, that is, all parameters outside the language model and the output layer."""
         language = {*self.language_model.parameters()}
         return [parameter for parameter in self.vlm.model.parameters() if parameter not in language]
 
@@ -109,7 +109,7 @@ class Policy(nn.Module):
         """Removes the vision tower, if another policy with the same model encodes the pictures."""
 
     def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
-        """Encodes prompts for the model. The outputs of the vision tower are computed only once per prompt, except in
+        """Encodes prompts for the model. The outputs of the vision tower are computed only once per prompt, except on
         the general path.
         """
         raise NotImplementedError

@@ -57,7 +57,9 @@ class Clock:
             self._spent[phase] = self._spent.get(phase, 0.0) + self._now() - begin
 
     def take(self) -> dict[str, float]:
-        """Returns the seconds of each phase as ``seconds_<phase>``, and resets the measurement for the next step."""
+        """Returns the duration of each phase in seconds as ``seconds_<phase>``, and resets the measurement for the next
+        step.
+        """
         spent = {f"seconds_{phase}": seconds for phase, seconds in self._spent.items()}
         self._spent = {}
         return spent
@@ -112,7 +114,7 @@ class Log:
         self._console.print(line, markup=False, soft_wrap=True)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Writes the responses to the images that are described periodically."""
+        """Writes the responses to those images that are described periodically."""
         for image_id, response in samples:
             _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
         for tracker in self._trackers:
@@ -177,7 +179,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _keep_until(path: Path, done: int) -> None:
-    """Removes the lines of steps after ``done`` from a file, and an incomplete last line that a killed process left
+    """Removes from a file the lines of steps after ``done``, and an incomplete last line that a killed process left
     behind.
     """
     if not path.exists():

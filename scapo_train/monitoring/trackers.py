@@ -93,7 +93,7 @@ class Wandb(_Hosted):
             stream.write(self._run.id.encode())
 
     def close(self, *, failed: bool) -> None:
-        """Ends the run as successful or failed."""
+        """Ends the run and marks it as successful or failed."""
         self._run.finish(exit_code=int(failed))
 
 

@@ -1,9 +1,10 @@
 """Common exit of all processes in a training run after one process fails or dies, with a message that states the
 reason.
 
-Each process has a connection to the first process. A failed process sends its reason and waits. A killed process cannot
-send a reason, but its connection breaks. The first process prints the reason and ends all processes. Without a common
-exit, the other processes would wait in a collective operation until its timeout, and then report a network error.
+Each process has a connection to the first process. A failed process sends the reason for its failure and waits. A
+killed process cannot send a reason, but its connection breaks. The first process prints the reason and ends all
+processes. Without a common exit, the other processes would wait in a collective operation until its timeout, and then
+report a network error.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Watch:
         threading.Thread(target=self._decide, daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Sends the reason of a failure to the other processes, and ends this process together with them."""
+        """Reports the reason for a failure to the other processes, and ends this process together with them."""
         failure = _Failure.raised(self._rank, error)
         if self._rank == 0:
             self._add(failure)
@@ -132,7 +133,7 @@ class Watch:
         os._exit(failure.code)
 
     def farewell(self) -> None:
-        """Announces a regular end, so that broken connections no longer count as failures."""
+        """Announces an orderly shutdown, so that broken connections no longer count as failures."""
         for stream in self._peers.values():
             _send(stream, {})
 

@@ -3,10 +3,11 @@
     python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
 
 The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes is
-determined by the tensors that this package keeps. The bytes that a layer saves were counted from the tensors that
-autograd keeps, and ``tests/unit/test_train_plan.py`` compares them with the measured peak of a whole pass. Seconds
-follow from FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`. The seconds are printed
-as a range, which ``benchmarks/published_steps.py`` compares with published steps of other trainers.
+determined by the tensors that this package keeps. The number of bytes that a layer keeps was determined from the
+tensors that autograd keeps. ``tests/unit/test_train_plan.py`` compares this number with the measured peak of an entire
+pass. The seconds are computed from FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`.
+The seconds are printed as a range, which ``benchmarks/published_steps.py`` compares with published steps of other
+trainers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Memory of a mixture of experts, measured by running the experts of one layer on tensors without data.
 
-The memory depends on the implementation in transformers (the number format and the number of copies of each row). The
-memory does not depend on the chosen experts, because every token contributes the same number of rows.
+The memory use depends on the implementation in transformers (the number format and the number of copies of each row).
+The memory use does not depend on which experts are chosen, because every token contributes the same number of rows.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ class ExpertsMemory(Memory):
 
     @property
     def _width(self) -> int:
-        """Bytes of a number in the residual stream."""
+        """Bytes per number in the residual stream."""
         return 4 if self.autocast and not self.lora else self.value_bytes

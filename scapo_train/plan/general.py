@@ -1,8 +1,8 @@
 """Memory of the general path, measured by running decoder layers on tensors without data.
 
-A formula for each model family would duplicate the code of transformers. Instead, two and three decoder layers of the
-real class run a forward and a backward pass on fake tensors, which have shapes but no numbers. The memory of more
-layers is extrapolated linearly. The model's own processor determines the size of a picture
+A formula for each model family would duplicate the code of transformers. Instead, stacks of two and of three decoder
+layers of the real class run a forward and a backward pass on fake tensors, which have shapes but no values. The memory
+for more layers is extrapolated linearly. The model's own processor determines the size of a picture
 (:func:`scapo_train.plan.job.picture_of`).
 """
 
@@ -37,8 +37,8 @@ class Peaks:
     Attributes:
         forward: Peak of a forward pass that keeps the tensors for the backward pass.
         kept: Memory that is still allocated after this forward pass.
-        backward: Peak of the backward pass, from the last hidden state on.
-        inference: Peak of a forward pass without gradients, without the weight copies that autocast makes.
+        backward: Peak during the backward pass, starting at the last hidden state.
+        inference: Peak of a forward pass without gradients, without the weight copies that autocast creates.
     """
 
     forward: float
@@ -172,8 +172,8 @@ def with_gradients(module: nn.Module) -> list[Tensor]:
 
 
 def without_data(module: nn.Module) -> None:
-    """Replaces meta-device tensors by fake CPU tensors of the active mode, because autocast has no meta device. Tied
-    parameters stay tied.
+    """Replaces meta-device tensors with fake CPU tensors of the active mode, because autocast does not support the meta
+    device. Tied parameters stay tied.
     """
     made: dict[Tensor, Tensor] = {}
     for submodule in module.modules():

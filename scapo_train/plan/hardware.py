@@ -1,4 +1,4 @@
-"""Memory and rates of the GPUs known to the planner and the metrics, from data sheets."""
+"""Memory and rates, from data sheets, of the GPUs that the planner and the metrics know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """Usable memory of a kind of GPU and its rates from the data sheet.
+    """Usable memory of a kind of GPU, and its rates according to the data sheet.
 
     Attributes:
         memory: Total memory in bytes as reported by ``torch.cuda.mem_get_info``.
@@ -55,7 +55,7 @@ PINNED = 1.44
 
 
 def matrix_rate(device_name: str) -> float | None:
-    """Returns the bfloat16 FLOPs per second of a GPU from its PyTorch name, or None for an unknown kind."""
+    """Returns the bfloat16 FLOPs per second of a GPU, given its PyTorch name, or None for an unknown kind."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
     return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
 

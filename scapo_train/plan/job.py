@@ -1,4 +1,4 @@
-"""Input of the planner: a configuration on a number of GPUs, and the work of one GPU in a step."""
+"""Input to the planner: a configuration for a number of GPUs, and the work of one GPU in a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Workload:
 
     Attributes:
         image: Width and height in pixels. Most COCO images have 640x480 pixels.
-        prompt_tokens: Number of tokens of the text around the image, including the chat template.
+        prompt_tokens: Number of tokens in the text around the image, including the chat template.
         response_tokens: Number of tokens of an average response. Memory is planned for ``rollout.max_new_tokens``.
         prompts: Number of prompts in the training file.
     """
@@ -46,16 +46,16 @@ class Assumptions:
 
     Attributes:
         efficiency: Share of the bfloat16 rate that forward and backward passes reach.
-        bandwidth: Share of the memory and link bandwidth that transfers reach.
+        bandwidth: Share of the memory and link bandwidth that transfers achieve.
         launch: Seconds that each pass through a decoder layer needs in addition to its FLOPs, for kernel launches and
             waiting.
         vllm_step: Seconds that vLLM adds to each decoding step.
         longest: Ratio of the longest to the average response length in a batch.
         reward: Seconds per response for the reward, as measured in docs/performance.md.
         picture: Seconds on the host for reading and resizing one picture, as measured on one core (640x480 pixels).
-        response: Seconds on the host per response, for everything else between the phases.
-        error: Half-width of the range around the estimated seconds, as a share. It exceeds the largest error on
-            published steps that nothing was fitted to.
+        response: Seconds of host time per response for all other work between the phases.
+        error: Relative half-width of the range around the estimated number of seconds. It exceeds the largest error on
+            published steps to which nothing was fitted.
     """
 
     efficiency: float = 0.354
@@ -94,7 +94,7 @@ class Pass:
 
     @property
     def keys(self) -> int:
-        """Number of attention keys that the responses read. Each response reads its prompt and itself."""
+        """Number of attention keys to which the responses attend. Each response attends to its prompt and to itself."""
         return self.responses * (self.prompt + self.length - 1)
 
     @property
@@ -104,8 +104,8 @@ class Pass:
 
     @staticmethod
     def within(budget: int, prompt: int, length: int, group: int, prompts: int) -> Pass:
-        """Returns the largest pass of :class:`scapo_train.update.Updater`, which has whole groups or a part of one
-        group.
+        """Returns the largest pass of :class:`scapo_train.update.Updater`, which consists of whole groups or part of
+        one group.
         """
         row = prompt + group * (length - 1)
         if row <= budget:
@@ -123,8 +123,8 @@ class Pass:
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`, which has whole
-        pairs.
+        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`; this pass consists of
+        whole pairs.
         """
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
         return Pass(count * read[0], count * read[1], prompt, length)
@@ -136,7 +136,7 @@ class Picture:
 
     Attributes:
         tokens: Number of tokens in a prompt.
-        patches: Number of patches that the tower reads.
+        patches: Number of patches that the tower processes.
         pixels: Bytes of the processor's pixel values. The value is 0 if passes do not read the pixels.
     """
 
@@ -203,7 +203,7 @@ class Job:
 
     @property
     def picture(self) -> Picture:
-        """Size of a picture, from Qwen's resizing to whole tokens or from the model's own processor."""
+        """Size of a picture, as computed by Qwen's resizing to whole tokens or by the model's own processor."""
         if not self.shape.shared:
             return picture_of(self.config.model, *self.work.image, self.shape.patch)
         side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
@@ -256,10 +256,10 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
 
 
 class GpuShare:
-    """Work of one GPU in a step, as the quantities behind the estimates of bytes and seconds.
+    """Work of one GPU in a step: the quantities from which bytes and seconds are estimated.
 
     Attributes:
-        value_bytes: Bytes of a number in the computation.
+        value_bytes: Bytes per number in the computation.
         shards: Number of GPUs that share one copy of the weights.
         offload: True if trained weights and moments are in host memory.
         sharded: True if the weights are sharded (FSDP), over several GPUs or for offloading.
@@ -270,7 +270,7 @@ class GpuShare:
             necessary.
         adapters: Number of adapter parameters.
         stack_adapters: Number of adapter parameters for experts (part of ``adapters``).
-        trained: Number of parameters that the optimizer changes.
+        trained: Number of parameters that the optimizer updates.
         prompts: Number of prompts per step.
         responses: Number of responses per step.
         pictures: Number of pictures per step.
@@ -317,7 +317,7 @@ class GpuShare:
             self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:
-        """Returns the bytes of the keys and values of one token, over all layers."""
+        """Returns the number of bytes that the keys and values of one token occupy over all layers."""
         return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.value_bytes
 
     def vllm_sequences(self) -> int:

@@ -59,8 +59,8 @@ class Memory(GpuShare):
         }
 
     def _moments(self) -> float:
-        """Returns the bytes of a weight's moments: float32, or one byte each and the float32 scales of blocks of 256
-        (torchao).
+        """Returns the number of bytes for a weight's moments, which are stored either in float32, or in one byte each
+        with float32 scales for blocks of 256 (torchao).
         """
         return 8 if self.config.optim.optimizer == "adamw" else 2 + 2 * 4 / 256
 
@@ -68,8 +68,8 @@ class Memory(GpuShare):
         return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
 
     def host_bytes(self) -> float:
-        """Returns the bytes of host memory per machine for what is kept there instead of on the GPUs, and for
-        copies of checkpoints.
+        """Returns the bytes of host memory per machine needed for data kept there instead of on the GPUs and for copies
+        of checkpoints.
         """
         language, trained = self.shape.language / self.shards, self.trained / self.shards
         kept = 0.0
@@ -106,7 +106,7 @@ class Memory(GpuShare):
         }
 
     def _prefill(self, prompts: int) -> float:
-        """Returns the bytes that processing the prompts needs."""
+        """Returns the number of bytes needed to process the prompts."""
         return self._mlp(prompts * self.prompt_tokens)
 
     def _at_logprob(self) -> dict[str, float]:
@@ -123,8 +123,8 @@ class Memory(GpuShare):
         return {"working copies": copies, **self._forward()}
 
     def _at_update(self) -> dict[str, float]:
-        """Returns the maximum over the end of the forward pass and the backward passes of output layer, decoder layer
-        and embedding.
+        """Returns the maximum over the end of the forward pass and the backward passes of the output layer, the decoder
+        layer and the embedding.
 
         The fused optimizer step needs no additional memory.
         """
@@ -156,7 +156,7 @@ class Memory(GpuShare):
         return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}
 
     def _output(self) -> tuple[float, float]:
-        """Returns the bytes of the output layer in the dtype of the computation, and of its gradient."""
+        """Returns the number of bytes of the output layer (in the dtype of the computation) and of its gradient."""
         embedding = 0 if self.lora else self.shape.embedding
         return self.value_bytes * embedding, 4 * embedding
 
@@ -164,12 +164,12 @@ class Memory(GpuShare):
         """Returns the bytes of working copies and of gradients before the optimizer step.
 
         Args:
-            output: Bytes of the output layer in the dtype of the computation.
+            output: Size in bytes of the output layer in the dtype of the computation.
             gradient: Bytes of the gradient of the output layer.
 
         Returns:
-            Bytes of the weight copies, of the waiting gradients of the root, of the gradients of a layer, and of the
-            remaining gradients at the end of the backward pass.
+            Bytes of the weight copies, the pending gradients of the root, the gradients of a layer, and the remaining
+            gradients at the end of the backward pass.
         """
         shape, b = self.shape, self.value_bytes
         if self.sharded:
@@ -184,8 +184,8 @@ class Memory(GpuShare):
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
-        """Returns the bytes of the unsharded weights in the dtype of the computation, or of autocast's copies on a
-        single GPU.
+        """Returns the size in bytes of the unsharded weights in the dtype of the computation or, on a single GPU, of
+        autocast's copies.
         """
         shape = self.shape
         if self.sharded:
@@ -219,13 +219,13 @@ class Memory(GpuShare):
         return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
-        """Returns the bytes of keys, values and mask that the attention of the responses reads."""
+        """Returns the number of bytes of the keys, values and mask that the attention of the responses reads."""
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
-        """Returns the largest memory of a forward pass without gradients: a layer's MLP, its attention, or the
-        logits.
+        """Returns the peak memory of a forward pass without gradients, which is that of a layer's MLP, its attention,
+        or the logits.
         """
         kinds = []
         for batch in self.passes:

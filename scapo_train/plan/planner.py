@@ -40,7 +40,8 @@ class Plan:
         notes: Notes for the user.
         remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job
             fits.
-        faster: Setting with which a step of a job that fits takes at least a tenth less time. Empty if there is none.
+        faster: Setting that shortens a step by at least a tenth for a job that fits. The value is empty if there is
+            none.
         faster_seconds: Seconds per step with this setting.
     """
 
@@ -63,12 +64,14 @@ class Plan:
         return self.needed <= self.available and all(math.isfinite(second) for second in self.seconds.values())
 
     def without_vllm(self, moment: str) -> float:
-        """Returns the bytes of PyTorch's tensors at a moment of a step."""
+        """Returns the bytes that PyTorch's tensors occupy at a given moment of a step."""
         return sum(self.memory[moment].values()) - self.memory[moment].get("vLLM", 0)
 
 
 def memory_of(job: Job) -> Memory:
-    """Returns the memory model of a job: for general families, for a mixture of experts, or by formula."""
+    """Returns the memory model of a job: the model for general families, the model for mixtures of experts, or a
+    formula.
+    """
     kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
     return kind(job)
 
@@ -95,7 +98,7 @@ def plan(job: Job) -> Plan:
 
 
 def with_advice(job: Job, planned: Plan) -> Plan:
-    """Returns a plan with its remedies if the job does not fit, and otherwise with a setting that saves time."""
+    """Returns a plan with remedies if the job does not fit, or with a time-saving setting if it does."""
     if not planned.fits:
         return dataclasses.replace(planned, remedies=remedies(job))
     total = sum(planned.seconds.values())

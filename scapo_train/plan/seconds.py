@@ -25,7 +25,7 @@ def decode_seconds(*, responses: float, mean: float, longest: float, at_once: fl
 
 
 class Seconds(GpuShare):
-    """Duration of the work of one GPU."""
+    """Duration of one GPU's work."""
 
     @property
     def forward_flops(self) -> float:
@@ -99,7 +99,9 @@ class Seconds(GpuShare):
         }
 
     def _sync_seconds(self, gather: float, bandwidth: float) -> float:
-        """Returns the seconds for giving vLLM the weights, and for its copies to and from the host if it sleeps."""
+        """Returns the seconds for passing the weights to vLLM, and the seconds for vLLM's copies to and from the host
+        if vLLM sleeps.
+        """
         rollout = self.config.rollout
         own = self.value_bytes * self.shape.total / rollout.tensor_parallel
         copies = 2 * own / HOST_LINK if rollout.sleep and rollout.sleep_level == 1 else 0
@@ -132,7 +134,7 @@ class Seconds(GpuShare):
         return prefill + batches * longest * max(read + rows * row, assume.launch * shape.layers)
 
     def _link(self) -> float:
-        """Returns the bytes per second of collective operations, which are infinite on a single GPU."""
+        """Returns the bandwidth of collective operations in bytes per second, which is infinite on a single GPU."""
         if self.count == 1:
             return math.inf
         return (

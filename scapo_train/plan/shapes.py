@@ -129,7 +129,7 @@ _SHAPES = {
 
 
 def model_config(path: str) -> PretrainedConfig:
-    """Returns the configuration of a model without network access.
+    """Returns the configuration of a model without accessing the network.
 
     Args:
         path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
@@ -166,12 +166,12 @@ class Shape:
 
     Attributes:
         tower: Number of parameters of the frozen vision tower, including its merger.
-        layer: Number of parameters of one decoder layer.
+        layer: Number of parameters in one decoder layer.
         layers: Number of decoder layers.
         linear: Name -> (inputs, outputs) of each linear layer in a decoder layer.
         stacks: Name -> (experts, inputs, outputs) of the stacked expert weights in a decoder layer.
         chosen: Number of experts per token.
-        root: Number of parameters outside of tower and decoder layers: embedding, output layer and last norm.
+        root: Number of parameters outside the tower and the decoder layers: embedding, output layer and last norm.
         embedding: Number of parameters of the embedding (vocabulary x hidden).
         tied: True if the embedding is also the output layer.
         vocabulary: Number of tokens in the vocabulary.
@@ -216,7 +216,7 @@ class Shape:
 
     @property
     def language(self) -> int:
-        """Number of parameters of the language model, all of which full training changes."""
+        """Number of parameters of the language model, all of which are changed in full training."""
         return self.layer * self.layers + self.root
 
     @property
@@ -239,7 +239,7 @@ class Shape:
         """Returns the linear layers and stacks of a decoder layer that have an adapter.
 
         Returns:
-            Name -> (number of experts, inputs, outputs). A linear layer counts as one expert.
+            Mapping from each name to (number of experts, inputs, outputs). A linear layer counts as one expert.
 
         Raises:
             InputError: If ``lora.targets`` names a missing layer.
@@ -258,7 +258,7 @@ class Shape:
 
 
 def shape_of(path: str) -> Shape:
-    """Returns the sizes of a model, from its class built on the meta device.
+    """Returns the sizes of a model, obtained by building its class on the meta device.
 
     Args:
         path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
@@ -314,7 +314,7 @@ def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None)
     Args:
         config: Configuration of the model.
         path: Path of the model in messages.
-        dtype: Number format of the parameters. None selects the default of torch.
+        dtype: Number format of the parameters. None selects torch's default.
 
     Raises:
         InputError: If transformers cannot build the model.

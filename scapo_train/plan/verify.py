@@ -1,11 +1,12 @@
-"""Measures the bytes of the trainer's own step on tensors without data: ``python -m scapo_train.plan CONFIG --verify``.
+"""Measures how many bytes the trainer's own step needs, on tensors without data: ``python -m scapo_train.plan CONFIG
+--verify``.
 
 The measurement runs the training code unchanged. The model is frozen, sharded and placed as in
-:func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference,
-computes the loss and its gradient, and makes the optimizer step. The tensors have shapes but no values
+:func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference model,
+computes the loss and its gradient, and performs the optimizer step. The tensors have shapes but no values
 (``FakeTensorMode``), and a fake process group replaces the other ranks. A model of any size on any number of ranks
-therefore takes at most a minute on one core and one gigabyte of memory. Chunk sizes and attention are those of a GPU. A
-dispatch mode counts the bytes of all live tensors.
+therefore requires at most a minute on one core, and at most one gigabyte of memory. Chunk sizes and attention are the
+same as on a GPU. A dispatch mode counts the bytes of all live tensors.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class LiveBytes(TorchDispatchMode):
     """Counter of the bytes of all live tensors without data, including the growing and shrinking buffers of FSDP.
 
     The attribute ``peak`` is the maximum since the last call of :meth:`restart`. Operations that read a value from a
-    tensor (such as a norm or a test for finite values) return one, because the tensors contain no values.
+    tensor (such as a norm or a test for finite values) return the value one, because the tensors contain no values.
 
     Args:
         marked: Number of image tokens that a mask selects.
@@ -110,7 +111,7 @@ class LiveBytes(TorchDispatchMode):
         return made
 
     def _places(self, indices: Any) -> list[Any]:
-        """Replaces the masks among the indices by index tensors with the expected number of positions."""
+        """Replaces each mask among the indices with an index tensor that has the expected number of positions."""
         places: list[Any] = []
         for index in indices:
             mask = isinstance(index, Tensor) and index.dtype is torch.bool
@@ -146,7 +147,9 @@ class LiveBytes(TorchDispatchMode):
 
 
 class _Pause:
-    """Context in which no bytes are counted, because DTensor determines shapes by operations on unsharded tensors."""
+    """Context in which no bytes are counted, because DTensor determines shapes by running operations on unsharded
+    tensors.
+    """
 
     is_on = False
 
@@ -168,7 +171,7 @@ def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
 
 
 class _Alone(ProcessGroup):
-    """First rank of a process group, whose collective operations use only its own values."""
+    """First rank of a process group. Its collective operations use only the values of this rank."""
 
     def sum(self, *values: float) -> list[float]:
         return list(values)
@@ -181,14 +184,15 @@ class _Alone(ProcessGroup):
 
 
 def measure(job: Job) -> Measured:
-    """Returns the peak memory of a step, which is the larger value for responses of maximum and of average length.
+    """Returns the peak memory of a step, which is the larger of the values for responses of maximum length and of
+    average length.
 
     Call this function in a process without later distributed work. PyTorch caches the shapes of shards, and with the
     fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, uses ``optim.offload`` or another optimizer than AdamW, or has a model
-            family of the general path, whose tower reads values of tensors.
+        InputError: If the job trains on pairs, uses ``optim.offload`` or an optimizer other than AdamW, or has a model
+            family of the general path, whose tower reads tensor values.
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")
@@ -202,7 +206,7 @@ def measure(job: Job) -> Measured:
 
 
 def _measured(job: Job, batch: Pass) -> tuple[float, float]:
-    """Returns the peak bytes of the passes without gradients, and of the update."""
+    """Returns the peak memory, in bytes, of the passes without gradients and of the update."""
     process_group = _Alone(0, job.count, torch.device("cpu"), min(job.count, GPUS_PER_MACHINE))
     config, shape = job.config, job.shape
     with _other_ranks(process_group), _kernels_of_a_gpu():
@@ -281,7 +285,7 @@ def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
 
 
 def _takes_no_groups(_: Tensor) -> bool:
-    """Returns False, as the attention of a GPU does.
+    """Returns False, as the attention on a GPU does.
 
     This function replaces a mock object, which would keep its arguments in memory.
     """
@@ -290,7 +294,7 @@ def _takes_no_groups(_: Tensor) -> bool:
 
 @contextlib.contextmanager
 def _kernels_of_a_gpu() -> Iterator[None]:
-    """Selects the chunk sizes and the attention of a GPU within the context, although no GPU is available."""
+    """Within the context, selects the chunk sizes and the attention for a GPU, although no GPU is available."""
     gpu = {"cpu": logprob.CHUNK_ELEMENTS["cuda"]}
     with (
         mock.patch.dict(logprob.CHUNK_ELEMENTS, gpu),
@@ -302,7 +306,7 @@ def _kernels_of_a_gpu() -> Iterator[None]:
 
 
 def _shapes_apart(alive: LiveBytes) -> Any:
-    """Pauses the counter while DTensor determines shapes, which PyTorch does while it holds a lock."""
+    """Pauses the counter while DTensor determines shapes, during which PyTorch holds a lock."""
     return mock.patch.object(ShardingPropagator, "_fake_mode_lock", alive.pause)
 
 
@@ -334,7 +338,7 @@ def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBatch:
-    """Returns the micro-batch with tensors without data."""
+    """Returns the micro-batch with tensors that have no data."""
 
     def faked(value: Any) -> Any:
         if isinstance(value, Tensor):

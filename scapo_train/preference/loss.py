@@ -65,7 +65,7 @@ def symmpo(
         other_chosen: Log-ratios of y', given the other image.
         chosen_of_other: Log-ratios of y, given the other image.
         beta: Weight of the implicit KL term in all terms of the loss. The authors' script has two settings for the
-            weight of the KL term, which are both 0.1.
+            weight of the KL term, both of which are 0.1.
         symmetric: Weight of the symmetric pairs (lambda). The authors' script uses 0.5.
         consistency: Weight of the squared difference of the margins. The authors' code uses 1e-4.
     """

@@ -268,7 +268,7 @@ class PreferenceTrainer(Loop):
 
 
 def cropped(path: str) -> Any:
-    """Returns a random crop of a picture, resized to the size of the picture. The crop contains at most the share
+    """Returns a random crop of a picture, resized to the size of the picture. The crop contains at most a share of
     :data:`SHOWN` of the picture, and depends only on the file name.
     """
     picture = load_picture(path)

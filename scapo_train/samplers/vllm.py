@@ -1,10 +1,10 @@
 """Sampling of responses with vLLM in the training processes, on the same GPUs as training (colocated).
 
 During the policy update, vLLM sleeps and keeps neither weights nor caches on the GPU. ``sync`` allocates vLLM's weights
-again and overwrites them with the policy's weights. ``sample`` allocates the cache, samples, and puts the engine to
-sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the processes
-that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples responses to
-the prompts of all ranks that share it. The module requires vLLM 0.20 or later.
+again and overwrites them with the policy's weights. ``sample`` allocates the cache, draws the samples, and puts the
+engine to sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the
+processes that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples
+responses to the prompts of all ranks that share it. The module requires vLLM 0.20 or later.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class VllmSampler:
         )
 
     def _check(self, config: Config, processor: Any) -> None:
-        """Compares vLLM's pixels, and its log-probabilities of responses to pictures, with those of the trainer.
+        """Compares vLLM's pixels, and its log-probabilities for responses to pictures, with those of the trainer.
 
         The values are compared once with weights that vLLM read from the disk, and once with weights copied from the
         policy. A difference that appears only with copied weights is caused by the transfer. The check runs before the
@@ -371,8 +371,8 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """Records each input of a model's vision tower. Nothing is recorded if the model has no ``visual.patch_embed``,
-    which Qwen's models have.
+    """Records each input of a model's vision tower. Nothing is recorded for models that, unlike Qwen's models, have no
+    ``visual.patch_embed``.
     """
     seen: list[Tensor] = []
     first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
@@ -439,10 +439,10 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 
 
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
-    """Returns the maximum number of tokens that a sequence can have.
+    """Returns the maximum number of tokens in a sequence.
 
-    The number is the sum of the tokens of the largest possible pictures, of the text and of the longest response, but
-    at most the model's context length.
+    The number is the sum of the tokens of the largest possible pictures, the text and the longest response, but at most
+    the model's context length.
     """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2

@@ -1,1 +1,1 @@
-"""Small world in which a CPU can reproduce the claim of the paper; run it with ``python -m scapo_train.world``."""
+"""Small world that reproduces the claim of the paper on a CPU; run it with ``python -m scapo_train.world``."""

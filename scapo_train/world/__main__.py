@@ -6,7 +6,8 @@ further with SCAPO and with its baselines (``scapo_train``). The command writes 
 
 ``python -m scapo_train.world snr`` trains only the start models, and writes the signal and noise of each scheme's
 gradient at these models to ``snr.json``. ``python -m scapo_train.world grid`` runs a registered grid of trials, and
-``python -m scapo_train.world evaluate`` decides the hypotheses of the grid.
+``python -m scapo_train.world evaluate`` decides whether the hypotheses of the grid hold. ``python -m scapo_train.world
+paper`` writes a paper about registered trials.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from . import evaluate  # the extra [report]
 
         return _guarded(evaluate.command, words[1:])
+    if words[:1] == ["paper"]:
+        from . import paper  # the extra [report]
+
+        return _guarded(paper.command, words[1:])
     return _guarded(_experiment, words)
 
 

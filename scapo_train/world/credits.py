@@ -42,11 +42,11 @@ def baseline(sampled: Sampled) -> Advantages:
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages minus the mean advantage of the tokens in the piece with the same index in the other
-    responses to the prompt.
+    """Returns SCAPO's advantages minus the mean advantage of the tokens in the corresponding pieces (those with the
+    same index) of the other responses to the prompt.
 
-    The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The
-    end-of-sequence token has the index that follows that of the last piece. If no other response has a piece with the
+    The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The index of
+    the end-of-sequence token is the one after the index of the last piece. If no other response has a piece with this
     index, the mean over all tokens of the other responses is used.
     """
     advantages, places = _paper(sampled), sampled.pieces
@@ -86,8 +86,8 @@ def opening(sampled: Sampled) -> Advantages:
 def boundary(sampled: Sampled) -> Advantages:
     """Returns SCAPO's advantages, multiplied by 5 on the first token of each piece.
 
-    The first token contains the decision to continue the response, which has a much higher signal-to-noise ratio than
-    the other tokens but only a small share of the gradient (docs/lab/snr.md).
+    The first token contains the decision to continue the response. This decision has a much higher signal-to-noise
+    ratio than the other tokens but only a small share of the gradient (docs/lab/snr.md).
     """
     advantages = _paper(sampled)
     for own, places in zip(advantages, sampled.pieces, strict=True):
@@ -114,8 +114,8 @@ def per_piece(sampled: Sampled) -> Advantages:
 
 
 def kl_piece(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages with a penalty on each piece, which is 0.1 times the log-likelihood ratio (in nats) of
-    the policy to the reference model for this piece.
+    """Returns SCAPO's advantages with a penalty on each piece: 0.1 times the log-likelihood ratio (in nats) of the
+    policy to the reference model for this piece.
     """
     nats = [
         policy - reference

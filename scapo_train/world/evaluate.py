@@ -1,4 +1,4 @@
-"""Command ``python -m scapo_train.world evaluate FILE``, which decides the hypotheses of a registered grid and writes a
+"""Command ``python -m scapo_train.world evaluate FILE``, which tests the hypotheses of a registered grid and writes a
 page with the results.
 
 The page depends only on the registration and the results file, so that the same command always writes the same page.
@@ -40,15 +40,15 @@ class Decision:
     """Decision on one hypothesis of a registered grid.
 
     Attributes:
-        hypothesis: Hypothesis that is answered.
+        hypothesis: Hypothesis that is tested.
         values: Mapping from each seed to the difference between two schemes, or, for the claim ``below``, to the value
             of one scheme.
         wanted: Number of registered seeds.
         p: One-sided p-value, or None for fewer than two seeds.
         p_holm: One-sided p-value after Holm's correction over all hypotheses.
-        answer: Answer to the hypothesis, which is ``yes``, ``no``, ``undecided`` or ``no trials``.
-        interim: True if trials of the compared schemes are still missing. A seed can lack a value although its trials
-            are finished.
+        answer: Verdict on the hypothesis, which is ``yes``, ``no``, ``undecided`` or ``no trials``.
+        interim: True if trials of the compared schemes are still missing. A seed may have no value even though its
+            trials are finished.
     """
 
     hypothesis: Hypothesis
@@ -101,8 +101,8 @@ def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[
 
 
 def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str) -> dict[int, Points]:
-    """Returns a mapping from seed to a (schemes, 2) array of ``hal_rate`` and ``cover_rate``, for the seeds with
-    results of all schemes of a family.
+    """Returns a mapping from each seed with results for all schemes of a family to a (schemes, 2) array of ``hal_rate``
+    and ``cover_rate``.
     """
     if any(name not in rows for name in names):
         return {}
@@ -177,7 +177,7 @@ def p_value(hypothesis: Hypothesis, values: Iterable[float]) -> float | None:
 
 
 def _mean_is_positive(sample: Points) -> float:
-    """Returns the one-sided p-value of the claim that the mean of the values is above 0."""
+    """Returns the one-sided p-value for the claim that the mean of the values is above 0."""
     error = sample.std(ddof=1) / math.sqrt(len(sample))
     if error == 0:
         return 0.0 if sample[0] > 0 else 1.0
@@ -197,7 +197,9 @@ def _is_excluded(hypothesis: Hypothesis, values: Iterable[float]) -> bool:
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Returns p-values after Holm's correction, in which hypotheses without a p-value count with a p-value of 1."""
+    """Returns p-values after Holm's correction, in which hypotheses without a p-value are treated as having a p-value
+    of 1.
+    """
     known = sorted((value, k) for k, value in enumerate(values) if value is not None)
     corrected, largest = list[float | None]([None] * len(values)), 0.0
     for rank, (value, k) in enumerate(known):
@@ -257,8 +259,8 @@ def _critical(level: float, freedom: int) -> float:
 def _supposed(hypothesis: Hypothesis) -> float:
     """Returns the true value for which power is computed.
 
-    The value is twice the margin (or 1 percentage point without a margin) for claims of a difference, 0 for claims of
-    no difference, and half of the bound for the claim ``below``.
+    The value is twice the margin (or 1 percentage point if there is no margin) for claims of a difference, 0 for claims
+    of no difference, and half of the bound for the claim ``below``.
     """
     by = hypothesis.by
     return {"higher": 2 * by or 1.0, "lower": -2 * by or -1.0, "not lower": 0.0, "equivalent": 0.0, "below": by / 2}[
@@ -296,17 +298,24 @@ def _sentence(claimed: Hypothesis) -> str:
     return f"{what} {words[claimed.claim]}"
 
 
+def value_of(decision: Decision) -> str:
+    """Returns the mean of a hypothesis over its seeds with its 95 % interval, or ``n/a`` if there is no value."""
+    values = list(decision.values.values())
+    if not values:
+        return "n/a"
+    mean, margin = mean_and_margin(values)
+    return f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
+
+
 def decisions_table(decisions: Sequence[Decision]) -> str:
     """Returns a Markdown table of all hypotheses with their values, p-values and answers."""
     lines = []
     for decision in decisions:
-        values = list(decision.values.values())
-        mean, margin = mean_and_margin(values) if values else (None, None)
-        shown = "n/a" if mean is None else f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
         p = "n/a" if decision.p_holm is None else f"{decision.p_holm:.3f}"
-        answer = decision.answer + (" (interim)" if decision.interim and values else "")
-        seeds = f"{len(values)} of {decision.wanted}"
-        lines.append([decision.hypothesis.name, _sentence(decision.hypothesis), answer, shown, p, seeds])
+        answer = decision.answer + (" (interim)" if decision.interim and decision.values else "")
+        seeds = f"{len(decision.values)} of {decision.wanted}"
+        sentence = _sentence(decision.hypothesis)
+        lines.append([decision.hypothesis.name, sentence, answer, value_of(decision), p, seeds])
     return markdown(["", "hypothesis", "answer", "value", "p (Holm)", "seeds"], lines, 3)
 
 

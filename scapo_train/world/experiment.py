@@ -1,4 +1,4 @@
-"""Trials of all schemes, trained by ``scapo_train`` and measured by ``scapo_eval``.
+"""Trials of all schemes, with training by ``scapo_train`` and measurement by ``scapo_eval``.
 
 A trial is a training run with a credit scheme, settings, a seed, and a choice of CPU kernels. The seed determines the
 pictures, the start model, the prompts and the samples. Trials with the same seed therefore differ only in the compared
@@ -164,7 +164,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Text with the scheme and the settings, which all trials in one line of the table share."""
+        """Text with the scheme and the settings that are shared by all trials in one line of the table."""
         return ",".join((self.scheme, *self.settings))
 
     @property
@@ -184,7 +184,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model's captions over the held-out pictures, as fractions or None if undefined.
+    """Rates for one model's captions of the held-out pictures, as fractions or None if undefined.
 
     Attributes:
         hal_rate: Share of the claims that are hallucinated, as computed by ``scapo-eval``.
@@ -209,8 +209,8 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rates of one model's captions of the held-out pictures, both for sampling at temperature 1 and for greedy
-    decoding.
+    """Rates of the captions that one model generates for the held-out pictures, both for sampling at temperature 1 and
+    for greedy decoding.
     """
 
     sampled: Rates
@@ -291,7 +291,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
     """Returns True if a folder contains the files and the start model for a seed.
 
     Raises:
-        InputError: If the folder contains the files of another world, or a model that was trained with other lessons.
+        InputError: If the folder contains files from another world or a model that was trained with other lessons.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():
@@ -313,7 +313,7 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
 
 
 def train(folder: Path, trial: Trial, steps: int) -> Path:
-    """Runs one trial, unless the trial is finished. Returns the folder of the run.
+    """Runs one trial unless it is already finished. Returns the folder of the run.
 
     Args:
         folder: Folder of the world, with one subfolder per seed.

@@ -1,4 +1,4 @@
-"""Files with which the trainer runs in a small world, in the same formats as for any other data set."""
+"""Files for running the trainer in a small world, in the same formats as for any other data set."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """Returns the settings that all runs in a world share, which are the settings of the paper, adapted to the size of
-    the world.
-    """
+    """Returns the settings that all runs in a world share: those of the paper, adapted to the size of the world."""
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
         model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),

@@ -52,9 +52,9 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         schemes: Names of the schemes, all of them in SCHEMES.
         seeds: First and last seed of the trials.
         steps: Number of training steps of each trial.
-        lessons: Length of the start models' training, ``full`` or ``quick``.
+        lessons: Training length of the start models, ``full`` or ``quick``.
         settings: Trainer settings that all trials of the cell share.
-        priority: Position of the cell in the order of the grid. Cells with smaller numbers run first.
+        priority: Position of the cell in the order of the grid. Cells with lower numbers are run first.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: Name of the hypothesis.
         cell: Name of the cell.
-        metric: Name of the compared metric, which is a column of the tables. Two families can also be compared by
+        metric: Name of the metric to compare, which is a column of the tables. Two families can also be compared by
             ``area`` (the area that a family dominates in the plane of ``hal_rate`` and ``cover_rate``) or by
             ``matched`` (``cover_rate`` at equal ``hal_rate``).
         scheme: Name of the scheme, or of the family for ``area`` and ``matched``.
@@ -95,7 +95,7 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         other: Name of the scheme or family with which ``scheme`` is compared, or an empty string for ``below``.
         by: Margin or bound in percentage points.
         responses: Decoding of the responses, ``sampled`` or ``greedy``.
-        spread: Standard deviation between seeds in earlier trials, from which the power is computed.
+        spread: Standard deviation between seeds in earlier trials, used to compute the power.
         expected: Answer that is expected at registration.
     """
 
@@ -166,12 +166,10 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Identity of the trial.
-        design: Hash of the world's rules and the scheme's settings. A result is rejected if the rules or settings of
-            the current code differ from those of the result.
-        measured: Rates of the model on the held-out pictures, or None if the trial failed.
-        failed: Error message if the trial failed.
-        seconds: Duration of the trial in seconds.
-        where: Version of PyTorch and name of the CPU kernels.
+        design: Hash of the world's rules and the scheme's settings. A result is rejected if its rules or settings
+            differ from those of the current code. measured: Rates of the model on the held-out pictures, or None if the
+            trial failed. failed: Error message if the trial failed. seconds: Duration of the trial in seconds. where:
+            Version of PyTorch and name of the CPU kernels.
     """
 
     key: Key
@@ -183,7 +181,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def design_of(key: Key) -> str:
-    """Returns a hash of the world's rules, the lessons and the scheme's settings of a trial."""
+    """Returns a hash of a trial's world rules, lessons and scheme settings."""
     settings = SCHEMES[key.scheme].settings if key.scheme != START else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
     world, lessons = (
@@ -238,7 +236,7 @@ def read_results(path: Path) -> dict[Key, Result]:
     If the file does not exist, the mapping is empty.
 
     Raises:
-        InputError: If a line is invalid, or if a trial was run with other rules or settings than those of the current
+        InputError: If a line is invalid, or if a trial was run with rules or settings other than those of the current
             code.
     """
     found: dict[Key, Result] = {}
@@ -277,7 +275,7 @@ def append(path: Path, results: Sequence[Result]) -> None:
 
 
 def merge(path: Path, others: Sequence[Path]) -> int:
-    """Adds the results that are missing in a file from other files, and returns the number of added results."""
+    """Adds results from other files that are missing from a file, and returns the number of added results."""
     known, new = read_results(path), dict[Key, Result]()
     for other in others:
         if not other.exists():

@@ -8,8 +8,8 @@ names the candidates of a picture if their probability ``p`` is high enough to i
 - With SCAPO, the expected reward of a piece that names one new object is ``p - (1 - p)``, so the describer guesses if
   ``p > 1/2``.
 - The ``cap_score`` of a response is ``F = 2 C / (G + T)`` (C correct labels, G named labels, T true labels). A further
-  guess increases ``F`` if ``p > F / 2``, a threshold below 1/2. A reward by ``cap_score`` therefore leads to more
-  guesses and more hallucinations.
+  guess increases ``F`` if ``p > F / 2``, and this threshold is below 1/2. A reward based on ``cap_score`` therefore
+  leads to more guesses and more hallucinations.
 
 The two rewards prefer different descriptions only if there are guesses with a probability between ``F / 2`` and
 ``1/2``.
@@ -35,7 +35,7 @@ class Situation:
         probability: Probability of the type.
         clear: Number of clear objects.
         hidden: Number of ambiguous objects.
-        chances: Probability of each candidate that it is one of the ambiguous objects.
+        chances: Probability that each candidate is one of the ambiguous objects.
     """
 
     probability: float
@@ -73,8 +73,8 @@ def situations(world: World) -> list[Situation]:
 def _candidates(world: World, clear: int, hidden: int) -> Iterator[tuple[float, tuple[float, ...]]]:
     """Yields the chances of the candidates, with the share of the pictures in which the candidates have these chances.
 
-    If nouns have different frequencies, the chances depend on the nouns that are clear. Each object is equally likely
-    to be ambiguous, so each subset of the drawn nouns is equally likely to be clear.
+    If nouns have different frequencies, the chances depend on which nouns are clear. Each object is equally likely to
+    be ambiguous, so each subset of the drawn nouns is equally likely to be clear.
     """
     if not world.rarity:
         candidates = world.nouns - clear
@@ -99,7 +99,7 @@ def _probability(world: World, nouns: tuple[int, ...]) -> float:
 
 
 def guesser(world: World, threshold: float) -> Ideal:
-    """Returns the rates of a describer that names all clear objects, and all candidates whose probability exceeds the
+    """Returns the rates of a describer that names all clear objects and all candidates whose probability exceeds the
     threshold.
     """
     covered = named = true = 0.0

@@ -69,7 +69,7 @@ class Judge:
 
 
 def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yields the words of each sentence, including its period, preceded by two empty words.
+    """Yields the words of each sentence, preceded by two empty words and including the period.
 
     If the last sentence has no period, an end marker replaces the period.
     """
@@ -81,7 +81,7 @@ def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=4)
 def judge_of(world: World) -> Judge:
-    """Returns a judge for a world, whose counts are from captions on which no start model was trained."""
+    """Returns a judge for a world. The judge's counts come from captions on which no start model was trained."""
     random = np.random.default_rng([_SEED, 5])
     texts = [caption(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
     return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:])

@@ -1,8 +1,9 @@
-"""Pictures with a few objects of one scene on a grid, some of which are so blurred that only the scene is recognizable.
+"""Pictures that show a few objects of one scene on a grid. Some of the objects are so blurred that only the scene is
+recognizable.
 
 Each noun has a pictogram. An *ambiguous* object is drawn as the pixel average of all pictograms of its scene, so the
 picture contains no information about the actual noun. A describer can only guess, with a probability of success that
-follows from the rules of the world (``ideal.py``). The rewards differ in how probable a guess must be before it pays.
+follows from the rules of the world (``ideal.py``). The rewards differ in how probable a guess must be to pay off.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class World:
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
         telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits
-            the number of nouns in a picture. Each noun has a cell of its own, which shows it once or twice.
+            the number of nouns in a picture. Each noun has its own cell, in which the noun appears once or twice.
         rarity: Exponent of Zipf's law, by which the nouns of a scene are drawn without replacement. With 0, all nouns
-            are equally frequent. With 1, the k-th noun of a scene has the weight 1 / k.
+            are equally frequent. With 1, the k-th noun of a scene has a weight of 1 / k.
     """
 
     name: str = "plain"
@@ -84,11 +85,11 @@ class Scene:
 
     Attributes:
         kind: Index of the scene in SCENES.
-        nouns: Index in NOUNS of each object, in the order of the cells.
+        nouns: Index of each object in NOUNS, in the order of the cells.
         cells: Cell of each object in ascending order, numbered row by row.
         clear: For each object, True if it is drawn as its own pictogram, False if it is drawn as the average of the
             scene.
-        colors: Index in COLORS of each object. The tuple is empty in worlds in which objects have fixed colors.
+        colors: Index of each object in COLORS. The tuple is empty in worlds in which objects have fixed colors.
         faded: For each object, True if it is drawn in gray, so that its color can only be guessed.
         numbers: Number of objects that each cell shows. The tuple is empty in worlds in which a cell shows one object.
     """
@@ -103,7 +104,7 @@ class Scene:
 
 
 def draw_scene(world: World, random: np.random.Generator) -> Scene:
-    """Draws a random scene by the rules of the world."""
+    """Draws a random scene according to the rules of the world."""
     kind = int(random.integers(len(SCENES)))
     number = int(random.integers(world.objects[0], world.objects[1] + 1))
     scene = Scene(
@@ -131,13 +132,13 @@ def _drawn(world: World, kind: int, number: int, random: np.random.Generator) ->
 
 
 def aspects(world: World) -> tuple[int, ...]:
-    """Returns the number of values of each row of :func:`appearances`."""
+    """Returns the number of values in each row of :func:`appearances`."""
     looks = len(NOUNS) + len(SCENES) + 1
     return (looks, len(COLORS) + 2, MOST_OF_A_NOUN + 1) if world.telling else (looks,)
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
-    """Returns the appearance of each cell, (aspects, cells).
+    """Returns the appearance of each cell, with the shape (aspects, cells).
 
     The first row contains the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)``
     for an empty cell. In a telling world, the second row contains the index of a color, ``len(COLORS)`` for gray, or
@@ -158,7 +159,7 @@ def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
-    """Renders a scene as a picture, (84, 84, 3), with random noise and brightness."""
+    """Renders a scene as an (84, 84, 3) picture with random noise and brightness."""
     tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
     looks, *told = appearances(world, scene)
     shown = tiles[looks]
@@ -213,7 +214,7 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """Returns the pictograms, (nouns, 28, 28, 4), as color times opacity, and opacity."""
+    """Returns the (nouns, 28, 28, 4) pictograms, which consist of color times opacity, and opacity."""
     from PIL import Image, ImageDraw
 
     tiles = []
@@ -240,7 +241,7 @@ def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
 
 @lru_cache(maxsize=8)
 def _averages(world: World) -> NDArray[np.float64]:
-    """Returns the mean pictogram of each scene's nouns, (scenes, 28, 28, 4)."""
+    """Returns the (scenes, 28, 28, 4) mean pictograms of the nouns in each scene."""
     return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])
 
 
@@ -251,7 +252,7 @@ def _as_told(tile: NDArray[np.float64], color: int, number: int) -> NDArray[np.f
 
     Args:
         tile: Pictogram.
-        color: Index of a color, or another index for gray.
+        color: Index of a color, or any other index for gray.
         number: Number of objects.
     """
     tint = [*COLORS.values(), _GRAY][min(color, len(COLORS))]

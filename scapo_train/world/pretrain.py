@@ -1,11 +1,11 @@
 """Small Qwen2.5-VL model that describes the world, trained first to see and then to describe.
 
-First, the vision tower is trained with linear classifiers on the appearance of each cell. Then the tower is frozen,
-all pictures are encoded once, and the language model is trained on captions that omit some objects and invent others,
-as people's captions do. Models of other worlds continue from the model of ``plain``: if all scenes had the same nouns,
-a model would learn to write, but not to look. A model of ``telling``, whose
-objects have colors, starts from random weights. The result is a start model for alignment that recognizes more objects
-than it names, and names objects that are absent.
+First, the vision tower is trained with linear classifiers on the appearance of each cell. Then the tower is frozen, all
+pictures are encoded once, and the language model is trained on captions that omit some objects and invent others, as
+human captions do. Models of other worlds continue from the model of ``plain``, because a model would learn to write,
+but not to look, if all scenes had the same nouns. A model of ``telling``, whose objects have colors, starts from random
+weights. The result is a start model for alignment that recognizes more objects than it names, and names objects that
+are absent.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Lessons:
 
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
-        speak: Number of steps for the language model on pictures of the world ``plain``.
+        speak: Number of steps of the language model on pictures of the world ``plain``.
         move: Number of additional steps on pictures of another world.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
         captions: Number of captions per picture in a step.
-        lr: Peak learning rate of both trainings.
+        lr: Peak learning rate in both training runs.
     """
 
     see: int = 120
@@ -69,8 +69,8 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
         seed: Seed of weights, pictures and captions.
-        plain: Folder of the ``plain`` model, from which models of other worlds continue. If None, the model is
-            built from random weights.
+        plain: Folder of the ``plain`` model, from which models of other worlds continue. If the value is None, the
+            model is built from random weights.
     """
     random = np.random.default_rng([seed, 1 if plain is None else 3])
     if plain is None:
@@ -89,7 +89,9 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
 
 
 def build(folder: Path, seed: int, world: World) -> Any:
-    """Builds the untrained model (0.8 million parameters) and writes tokenizer and image processor to ``folder``."""
+    """Builds the untrained model (0.8 million parameters), and writes the tokenizer and the image processor to
+    ``folder``.
+    """
     random = np.random.default_rng([seed, 0])
     words = tokenizer([caption_of(world, draw_scene(world, random), random) for _ in range(3000)])
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
@@ -125,7 +127,7 @@ def build(folder: Path, seed: int, world: World) -> Any:
 
 
 def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
-    """Trains the tower to distinguish the appearances of cells, with temporary linear classifiers."""
+    """Trains the tower, with temporary linear classifiers, to distinguish the appearances of cells."""
     sizes = aspects(world)
     classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, sum(sizes))
     parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
@@ -167,7 +169,7 @@ def speak(
 
 
 def caption_of(world: World, scene: Scene, random: np.random.Generator) -> str:
-    """Returns a caption for supervised training in the language of a world."""
+    """Returns a caption, in the language of a world, for supervised training."""
     return (telling if world.telling else language).caption(world, scene, random)
 
 
@@ -175,7 +177,7 @@ def caption_of(world: World, scene: Scene, random: np.random.Generator) -> str:
 def _encoded(
     policy: SharedPolicy, processor: Any, world: World, number: int, random: np.random.Generator
 ) -> list[tuple[Scene, Vision]]:
-    """Returns random scenes, each with the tower's features of a picture."""
+    """Returns random scenes, each with the features that the tower computes for a picture."""
     encoded: list[tuple[Scene, Vision]] = []
     for start in range(0, number, 64):
         scenes = [draw_scene(world, random) for _ in range(min(64, number - start))]
@@ -194,7 +196,7 @@ def _features(
 
 
 def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
-    """Returns ids, positions and next position of the prompt, which is the same for all pictures."""
+    """Returns the ids, the positions and the next position of the prompt, which is the same for all pictures."""
     turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
     text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)

@@ -52,7 +52,7 @@ class SchemeRow:
     """Line of the table for one scheme with its settings, over all seeds and kernels.
 
     Attributes:
-        name: Name that all trials of the line share. The models before alignment have the name ``start``.
+        name: Name that all trials of the line share. The models before alignment are named ``start``.
         title: Name of the line in tables and charts.
         trials: Trials of the line, one per combination of seed and kernels, or one per seed for start models.
         measured: Measured rates of each trial.
@@ -64,8 +64,8 @@ class SchemeRow:
     measured: Sequence[Measured]
 
     def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
-        """Returns the mean of one rate over kernels for each seed. The means are in percent, except numbers of words.
-        Seeds without a value are omitted.
+        """Returns, for each seed, the mean of one rate over the kernels. The means are in percent, except for the
+        numbers of words. Seeds without a value are omitted.
 
         Args:
             decoding: Decoding method of the captions, ``sampled`` or ``greedy``.
@@ -108,8 +108,8 @@ def trial_of(run: Path) -> Trial:
 
 
 def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
-    """Returns the mean of the values and half the width of its 95 % confidence interval from Student's t distribution.
-    For a single value, half the width is None.
+    """Returns the mean of the values, and half the width of the mean's 95 % confidence interval from Student's t
+    distribution. For a single value, the half-width is None.
     """
     sample = np.fromiter(values, dtype=float)
     if len(sample) < 2:
@@ -249,7 +249,8 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
         path: Image file to write.
         world: Rules of the pictures.
         folder: Folder of the training runs.
-        found: Lines of the results. The first line is that of the model before alignment, followed by the schemes.
+        found: Lines of the results. The first line is that of the model before alignment, followed by those of the
+            schemes.
     """
     schemes = found[1:]
     with Style(9.6).applied(), open(path, "wb") as stream:
@@ -270,8 +271,8 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
 
 
 def _style(outcome: SchemeRow) -> dict[str, Any]:
-    """Returns the color and line style of a scheme, which are the same in all charts. Schemes after the last color are
-    dashed.
+    """Returns the color and line style of a scheme, which are the same in all charts. Schemes for which no color is
+    left are drawn as dashed lines.
     """
     if outcome.name == "start":
         return {"color": COLORS[0]}
@@ -280,7 +281,9 @@ def _style(outcome: SchemeRow) -> dict[str, Any]:
 
 
 def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
-    """Returns the steps of a run and the percentages of one rate on the held-out pictures. Missing values are NaN."""
+    """Returns the steps of a run and the values of one rate, in percent, on the held-out pictures. Missing values are
+    NaN.
+    """
     steps, values = list[float](), list[float | None]()
     for line in read_metrics(run):
         if "evaluation_cover_rate" in line:

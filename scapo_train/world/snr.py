@@ -10,11 +10,11 @@ each type of decision that receives credit:
 - ``object``: the tokens of object names, given that the response continues.
 - ``wording``: all other tokens, given that the response continues.
 
-Let g_b be the gradient of batch b of B. The squared length of the mean gradient is estimated by the mean of g_b . g_c
-over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by the mean of
-g_b . g_b minus the estimated squared length. The ratio of the two estimates is the squared signal-to-noise ratio of one
-batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and from Student's t
-distribution for several seeds.
+Let g_b be the gradient of batch b out of B batches. The squared length of the mean gradient is estimated by the mean of
+g_b . g_c over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by
+the mean of g_b . g_b minus the estimated squared length. The ratio of the two estimates is the squared signal-to-noise
+ratio of one batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and from
+Student's t distribution for several seeds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ PROMPTS, BATCHES = 8, 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Value with half the width of its 95 % confidence interval. A number that cannot be estimated is None."""
+    """Value with the half-width of its 95 % confidence interval. A number that cannot be estimated is None."""
 
     value: float | None
     margin: float | None = None
@@ -77,8 +77,8 @@ class Signal:
 
     Attributes:
         snr: Squared signal-to-noise ratio of one batch.
-        signal: Share of the part in the squared length of the whole gradient's mean.
-        noise: Share of the part in the noise of the whole gradient.
+        signal: The part's share of the squared length of the whole gradient's mean.
+        noise: Share that the part contributes to the noise of the whole gradient.
     """
 
     snr: Estimate
@@ -88,7 +88,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Signals:
-    """Signal and noise of several schemes at the start model of one seed.
+    """Signal and noise of several schemes for the start model of one seed.
 
     Attributes:
         seed: Seed of the pictures, the start model, the prompts and the samples.
@@ -205,8 +205,8 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns the (schemes, parts, parameters) gradients of one batch. The batch depends only on the seed and its
-        number.
+        """Returns the (schemes, parts, parameters) gradients of one batch. The batch depends only on the seed and on
+        the number of the batch.
         """
         trainer = self.trainer
         config, trainer.step = trainer.config, number
@@ -265,7 +265,7 @@ class Gradients:
 def gradients(
     start: Path, schemes: Sequence[str], seed: int, prompts: int
 ) -> Generator[NDArray[np.float32], None, None]:
-    """Yields the gradients of consecutive batches at the start model of a seed; see :meth:`Gradients.batch`."""
+    """Yields the gradients of consecutive batches, at the start model of a seed; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
         shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
         configs = {

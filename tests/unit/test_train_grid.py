@@ -201,3 +201,34 @@ def test_kept_pages_are_those_of_the_kept_results(path: Path, tmp_path: Path) ->
     assert main(["evaluate", str(path), "--page", str(made)]) == 0
     without = [line for line in made.read_text().splitlines() if not line.startswith("<!--")]
     assert without == [line for line in kept.read_text().splitlines() if not line.startswith("<!--")]
+
+
+def test_the_paper_is_what_its_command_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(TRIALS.parents[2])
+    made = tmp_path / "paper.md"
+    assert main(["paper", "docs/lab/trials/paper.txt", "--page", str(made)]) == 0
+    text = made.read_text().replace(made.as_posix(), "docs/lab/paper.md")
+    assert text == (TRIALS.parent / "paper.md").read_text()
+    assert "{" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{frontier H99}", "paper.txt:3: unknown placeholder {frontier H99}"),
+        ("{frontier trials answer}", "paper.txt:3: unknown placeholder {frontier trials answer}"),
+        ("{backyard H1}", "paper.txt:3: there is no registration backyard.toml"),
+    ],
+)
+def test_a_faulty_placeholder_is_named(
+    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("frontier.toml", "frontier.jsonl"):
+        (tmp_path / name).write_bytes((TRIALS / name).read_bytes())
+    template = tmp_path / "paper.txt"
+    template.write_text(f"# Title\n\n{line}\n")
+    assert main(["paper", str(template), "--page", str(tmp_path / "paper.md")]) == 2
+    assert message in capsys.readouterr().err
+    template.write_text("# Title\n\n{frontier H2}: {frontier H2 answer}, {frontier trials} trials\n")
+    assert main(["paper", str(template), "--page", str(tmp_path / "paper.md")]) == 0
+    assert "\n-6.6 ± 0.6: yes, 374 trials\n" in (tmp_path / "paper.md").read_text()

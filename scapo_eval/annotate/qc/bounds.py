@@ -5,13 +5,13 @@ Therefore, the k-th draw has the error probability alpha / (k (k + 1)). These er
 for any number of rounds. With probability 1 - alpha, the intervals of ALL rounds are valid, including the last one,
 regardless of the stopping rule.
 
-*One label.* The cells of a label that the judge calls present (or absent) are a finite population of ``cells``. Of the
-cells in the population, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without replacement, so
-the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells (Wright 1991) are
-obtained by inverting the two one-sided tests of the number in the sample, as Clopper and Pearson (1934) do for the
-binomial distribution. If all cells of a rare label have been checked, no uncertainty remains. The combination of three
-draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only on the numbers of
-present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
+*One label.* Those cells of a label that the judge calls present (or absent) form a finite population of size ``cells``.
+Of the cells in the population, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without
+replacement, so the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells
+(Wright 1991) are obtained by inverting the two one-sided tests based on the number in the sample, as Clopper and
+Pearson (1934) do for the binomial distribution. If all cells of a rare label have been checked, no uncertainty remains.
+The combination of three draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only
+on the numbers of present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
 
 *All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
@@ -44,7 +44,7 @@ def alpha_of_draw(alpha: float, draw: int) -> float:
 
 @lru_cache(maxsize=4096)
 def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, float]:
-    """Returns the two-sided confidence interval of a binomial share (Clopper & Pearson 1934).
+    """Returns the two-sided confidence interval for a binomial proportion (Clopper & Pearson 1934).
 
     Args:
         wrong: Number of successes.
@@ -69,7 +69,7 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
 
 @lru_cache(maxsize=1 << 16)
 def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int, int]:
-    """Returns the two-sided confidence interval of the number of wrong cells in a finite population.
+    """Returns the two-sided confidence interval for the number of wrong cells in a finite population.
 
     The interval is computed from a sample without replacement.
 
@@ -80,7 +80,7 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
         alpha: Maximum probability that the interval misses the number, split equally between the two sides.
 
     Returns:
-        Lower and upper bound on the number of wrong cells in the population, including those in the sample.
+        Lower and upper bounds on the number of wrong cells in the population, including those in the sample.
     """
     if not 0 <= wrong <= checked <= cells:
         raise ValueError(f"{wrong} wrong of {checked} checked of {cells} cells cannot be")
@@ -106,8 +106,8 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
 def pooled_wrong_cells(
     wrong: int, doubtful: int, strata: Sequence[tuple[int, int]], alpha: float
 ) -> tuple[float, float] | None:
-    """Returns the two-sided confidence interval of the number of wrong cells over all labels, from the pooled random
-    draws.
+    """Returns the two-sided confidence interval for the number of wrong cells over all labels, computed from the pooled
+    random draws.
 
     Args:
         wrong: Number of wrong cells in all samples.

@@ -1,5 +1,5 @@
-"""Selection of the cells that a person checks: random pairs of every label, and enough pairs that the judge calls
-present to bound the false positives.
+"""Selection of the cells that a person checks: random pairs of every label, and, to bound the false positives, enough
+pairs that the judge considers present.
 
 A round combines three draws. The draws may overlap, but the person is asked about every pair only once.
 
@@ -30,7 +30,8 @@ DEFAULT_AT_LEAST = 10
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a round, in the order of the questions. The pairs are ordered by label, and randomly within a label.
+    """The pairs of a round, in the order of the questions. The pairs are ordered by label, and are in random order
+    within a label.
 
     Attributes:
         rows: (pairs,) array with the image row of each pair.
@@ -66,8 +67,8 @@ def draw_pairs(
         eligible: (images, labels) mask of the cells with a verdict that no person has seen.
         label_ids: Columns of the labels to draw from, in the order of the questions.
         random: Number of random pairs per label.
-        present: Number of pairs to draw among all present cells of these labels, or None for PRESENT_PER_LABEL times
-            the number of labels.
+        present: Number of pairs to draw from all present cells of these labels, or None for PRESENT_PER_LABEL times the
+            number of labels.
         at_least: Minimum number of present pairs per label. If the first two draws yield fewer present pairs, further
             pairs are added.
         seed: Seed of the draw. Each label and the draw among all present cells have their own random generators.

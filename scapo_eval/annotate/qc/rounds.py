@@ -66,10 +66,10 @@ class Draw:
             undecided cells).
         full: True if the draw covers all labels. Only a full round yields bounds for the whole matrix.
         matrix: (images, labels) matrix of verdicts at the time of the draw, with -1 for excluded images.
-        eligible: (images, labels) mask of the cells that could be drawn, which are cells with a verdict that no person
-            had seen.
+        eligible: (images, labels) mask of the cells that could be drawn, that is, cells that have a verdict and that no
+            person had seen.
         pairs: Cells that a person checks.
-        second: True if the draw is the share of the pairs of round ``number`` that a second person answers.
+        second: True if the draw consists of those pairs of round ``number`` that a second person answers.
     """
 
     number: int
@@ -330,7 +330,7 @@ def ask_undecided(store: Store) -> Round:
 
 
 def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAULT_SEED) -> Round:
-    """Draws the share of the last round's pairs that a second person also answers, and writes the file of this share.
+    """Draws the share of the last round's pairs that a second person also answers, and writes it to a file.
 
     Args:
         store: Annotation run.
@@ -357,7 +357,8 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
 
 
 def check_person(store: Store, round_: Round, by: str) -> None:
-    """Rejects a second person who already answered pairs of the round as its first person.
+    """Rejects a person as the second person of a round if the same person already answered pairs of the round as its
+    first person.
 
     Raises:
         ScapoError: If both people have the same name.
@@ -523,7 +524,7 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
 def _judge_of(store: Store, row: int, label: int) -> CellProvenance | None:
     """Returns the provenance of the judge's latest verdict on a cell.
 
-    If closing the round was interrupted, the current verdict may already be the person's.
+    If closing the round was interrupted, the current verdict may already be the one that the person gave.
     """
     current = store.provenance_of(row, label)
     if current is None or current.kind != "human":

@@ -1,7 +1,7 @@
 """The local web page on which a person answers a round.
 
 The server listens only on 127.0.0.1. Three checks reject requests from other pages in the person's browser. Every URL
-begins with a random token. The Host header must be a loopback name (against DNS rebinding). Requests that change data
+begins with a random token. The Host header must be a loopback name, to prevent DNS rebinding. Requests that change data
 must contain JSON and come from the page itself (Origin). Images are served by row number, and only if the round
 contains questions about them. The judge's verdicts are not sent to the page before the round is closed, so that they
 cannot bias the person.
@@ -52,7 +52,7 @@ _HEADERS = {
 
 
 class Refused(ScapoError):
-    """An error for a rejected request.
+    """Raised for a rejected request.
 
     Args:
         status: HTTP status of the reply.
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(lambda place: self._server.get(place))
 
     def do_POST(self) -> None:
-        """Answers a POST request, which stores an answer or ends the round."""
+        """Handles a POST request, which stores an answer or ends the round."""
         self._respond(lambda place: self._server.post(place, self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:

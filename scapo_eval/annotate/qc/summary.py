@@ -2,8 +2,8 @@
 
 The estimates are given per label and overall. A bound applies to the current matrix, which includes people's verdicts.
 The bound is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since
-then. If a judge has changed cells of a label since its last draw, the bounds of this label and the overall bounds are
-omitted until a new draw.
+then. If a judge has changed cells of a label since the label's last draw, the bounds of this label and the overall
+bounds are omitted until a new draw.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class _Sample:
         judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
         eligible: Cells that could be drawn.
         checked: Drawn cells for which the answer is yes, no or unsure.
-        random: Checked cells in the labels' random draws.
-        present: Checked cells in the draw among all present cells.
+        random: Checked cells from the labels' random draws.
+        present: Checked cells that were drawn from all present cells.
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
         unsure: Checked cells for which the answer is unsure.
         corrected: Eligible cells that were found wrong and corrected in this draw or a later one.
-        doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was unsure.
+        doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was uncertain.
     """
 
     judged: NDArray[np.int8]
@@ -174,7 +174,7 @@ def agreement(first: Round, second: Round) -> PeopleAgreement:
     """Returns the agreement of the two people who answered a round.
 
     Args:
-        first: The round as the first person answered it.
+        first: The round as answered by the first person.
         second: The share of the round that a second person answered.
     """
     cells = [*zip(first.draw.pairs.rows.tolist(), first.draw.pairs.label_ids.tolist(), strict=True)]

@@ -19,7 +19,9 @@ _WORDS = {
 
 
 def words_of(summary: dict[str, Any]) -> dict[str, str]:
-    """Returns the words for a label and for the two verdicts: kind, true and false if the cells are claims."""
+    """Returns the words for a label and for the two verdicts, which are "kind", "true" and "false" if the cells are
+    claims.
+    """
     return _WORDS[bool(summary.get("claims"))]
 
 
@@ -92,7 +94,7 @@ def people_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def labels_table(summary: dict[str, Any]) -> SummaryTable:
-    """Returns a table with the upper bounds of every drawn label. A star marks labels that have changed since their
+    """Returns a table with the upper bounds for every drawn label. A star marks labels that have changed since their
     draw.
     """
     words = words_of(summary)

@@ -1,9 +1,9 @@
 """AMBER (Wang et al. 2023): descriptions and yes/no answers for 1,004 images, scored by the rules of its official
 script.
 
-``mode="parity"`` finds nouns with NLTK as the script does, and reports the values that the script prints in
-``printed``. ``mode="embedded"`` requires neither NLTK nor spaCy, and its values differ from those of the script by
-tenths of a percentage point.
+``mode="parity"`` finds nouns with NLTK as the script does, and reports in ``printed`` the values that the script
+prints. ``mode="embedded"`` requires neither NLTK nor spaCy, and its values differ from those of the script by tenths of
+a percentage point.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """Returns the line of evidence for one answer as a mapping. The evidence of a description has the field names
-        of the lists in the official script.
+        """Returns the line of evidence for one answer as a mapping. The fields in the evidence of a description are
+        named after the lists in the official script.
         """
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item

@@ -46,12 +46,12 @@ class Description:
     Attributes:
         truth: Annotated words in the official order, including repetitions. Each word is a slot that a caption can
             cover.
-        imagined: Words of objects that models often hallucinate in this image, as chosen by people. Each word is a
+        imagined: Words for objects that models often hallucinate in this image, as chosen by people. Each word is a
             slot.
         supported: Word -> slot of ``truth`` that is covered if a description mentions the word. The official script
             checks the words associated with annotations before the annotations themselves. Many annotated words
             therefore cover the slot of another word.
-        expected: Word -> slot of ``imagined`` that is covered if a description mentions the word.
+        expected: Mapping from each word to the slot of ``imagined`` that is covered if a description mentions the word.
     """
 
     truth: tuple[str, ...]
@@ -101,7 +101,7 @@ class AmberData:
 
     @classmethod
     def load(cls, folder: str | Path) -> AmberData:
-        """Reads AMBER's data from a copy of the official repository or of its folder ``data``. Every file may have the
+        """Reads AMBER's data from a copy of the official repository or of its folder ``data``. Any file may have the
         extension ``.gz``.
 
         Raises:

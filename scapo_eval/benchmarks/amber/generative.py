@@ -35,9 +35,9 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
     """Assigns each mention in a description to the slots that it covers.
 
     A mention of a supported word covers the slot of this word. Any other mention is hallucinated, unless a similar word
-    is supported. A mention whose word is not itself supported is also looked up twice among the words that people
-    expect to be hallucinated: first exactly, then by similarity from the start of the list. One mention can therefore
-    count for two slots.
+    is supported. If the word of a mention is not itself supported, the mention is also looked up twice among the words
+    that people expect to be hallucinated: first exactly, then by similarity from the start of the list. One mention can
+    therefore count for two slots.
 
     Args:
         item: Annotated image.

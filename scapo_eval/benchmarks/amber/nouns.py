@@ -1,4 +1,4 @@
-"""Noun finder for AMBER's closed vocabulary that does not require NLTK (``--mode embedded``).
+"""Noun finder that does not require NLTK, for AMBER's closed vocabulary (``--mode embedded``).
 
 The official script tags every word with NLTK, keeps the nouns, lemmatizes them with WordNet, and removes all nouns
 outside the 418 words of ``relation.json``. Only the 418 words affect the score, so this finder looks for the words
@@ -231,7 +231,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Neighboring words beside which a form is not a noun."""
+    """Words next to which a form is not a noun."""
 
     before: frozenset[str]
     after: frozenset[str]
@@ -275,7 +275,7 @@ def _regular_plural(word: str) -> str:
 
 
 class NounFinder:
-    """Finder of nouns of the vocabulary in answers. One finder can process many answers.
+    """Finder that locates nouns from the vocabulary in answers. One finder can process many answers.
 
     Args:
         words: Closed vocabulary.

@@ -31,7 +31,7 @@ LAST_ID = 15220
 
 
 def recognize(answers: Sequence[Answer]) -> str | None:
-    """Returns the kind of a file of answers if its ids and texts belong to AMBER, otherwise None."""
+    """Returns the kind of an answer file if its ids and texts belong to AMBER, otherwise None."""
     numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
     if not numbers or len(numbers) < len(answers):
         return None
@@ -68,8 +68,8 @@ class Responses:
         scored: Scored answers, in the order of the file.
         duplicate: Number of repeated answers to an item. Repeated answers are omitted, except in the official reading,
             which scores them.
-        unknown: Number of answers with an unknown id. They are omitted. The official reading scores ids below 1 by
-            Python's negative indexing.
+        unknown: Number of answers with an unknown id. They are omitted. In the official reading, ids below 1 are scored
+            through Python's negative indexing.
         skipped: Number of omitted faulty records.
         notes: Sentences that a reader of the scores should know.
         unfinished: Number of descriptions from which an unfinished last sentence was removed, or None if removal was
@@ -108,15 +108,15 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         path: Path of the file, ``-`` for standard input, or records in memory.
         data: Data of the benchmark.
         official: True for the official reading, which accepts everything that the official script accepts. In the
-            official reading, repeated items count repeatedly, the ids 0, -1... count from the end, true is 1, a null is
-            a wrong answer to a question, and an empty list is a valid run.
+            official reading, repeated items are counted repeatedly, the ids 0, -1... refer to positions from the end,
+            true is 1, a null is a wrong answer to a question, and an empty list is a valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:
         InputErrors: If records are faulty and ``skip_bad`` is False. The following are faults: a missing or unknown id,
             a missing text, different answers to one item, an image that does not match the item, and answers from
             several models.
-        InputError: If the file is no file of AMBER answers, or contains no answers that can be scored.
+        InputError: If the file is not a file of AMBER answers, or if it contains no answers that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)
@@ -153,7 +153,7 @@ def _is_empty_list(path: Readable) -> bool:
 
 
 class _Reader:
-    """Reader for single records, which remembers the items that have already been answered."""
+    """Reader for single records; it remembers the items that have already been answered."""
 
     def __init__(self, name: str, data: AmberData, official: bool, responses: Responses) -> None:
         self.strangers: list[tuple[int, str]] = []
@@ -270,8 +270,8 @@ _SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 
 def first_letters(response: str) -> YesNo | None:
-    """Returns the first run of ASCII letters in an answer if this run is "yes" or "no" in any case. ``1. **Yes**, there
-    is`` is parsed as yes.
+    """Returns the first run of ASCII letters in an answer if this run is "yes" or "no", regardless of case. ``1.
+    **Yes**, there is`` is parsed as yes.
     """
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None
@@ -293,6 +293,6 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
 
 
 def _others() -> str:
-    """Returns the commands of the other benchmarks for yes/no answers."""
+    """Returns the commands for the other benchmarks with yes/no answers."""
     *most, last = (benchmark.verb for benchmark in benchmarks() if benchmark.augmented and benchmark.name != "amber")
     return f"{', '.join(most)} or {last}"

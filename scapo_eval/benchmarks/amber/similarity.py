@@ -1,8 +1,8 @@
 """Similarity of words in AMBER's closed vocabulary. The similarity can be disabled, read from a file of pairs, or
 computed from spaCy's vectors.
 
-The official script calls spaCy for every comparison. The calls of spaCy take 95 % of the script's run time of 65 to 170
-seconds. Only 418 words can be compared, so the matrix of their similarities is computed once and cached.
+The official script calls spaCy for every comparison. Calls to spaCy account for 95 % of the script's run time of 65 to
+170 seconds. Only 418 words can be compared, so the matrix of their similarities is computed once and cached.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Similarity:
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:
-        """Returns the similarity relation that a value of ``--similarity`` names.
+        """Returns the similarity relation that is selected by a value of ``--similarity``.
 
         Args:
             source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs (``{"pairs": [[word, word,

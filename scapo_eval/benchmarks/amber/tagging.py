@@ -1,6 +1,6 @@
 """Noun finder of the official AMBER script. The finder uses NLTK's tokens and tags, and WordNet's lemmas.
 
-Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once, large runs use
+Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once. Large runs use
 several processes, and a file can cache the nouns between runs.
 """
 
@@ -62,7 +62,7 @@ class NltkNouns:
 
         Args:
             texts: Answers to tag.
-            on_progress: Callback that receives the number of characters of each tagged text.
+            on_progress: Callback that receives the number of characters in each tagged text.
 
         Raises:
             InputError: If NLTK's data are missing.

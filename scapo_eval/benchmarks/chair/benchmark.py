@@ -144,14 +144,14 @@ def chair(
         profile: Method of reading captions: ``native`` (the project's matcher), ``reference`` (the standalone CHAIR
             script) or ``opera`` (OPERA's script, extra ``nltk``). The default profile is that of the protocol, or
             ``native`` if there is no protocol.
-        native: True to report, in addition to a script's metrics, those of the project's own matcher
-            (``chair_s_native``). The default is True if there is a protocol.
-        synonyms: File of the words for ``reference`` and ``opera`` in the format of CHAIR's ``synonyms.txt``, or None
-            for CHAIR's own words.
+        native: True to report the metrics of the project's own matcher (``chair_s_native``) in addition to a script's
+            metrics. The default is True if there is a protocol.
+        synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
+            None for CHAIR's own words.
         vocabulary: Labels and their aliases for the profile ``native``. None selects coco80.
-        claims: Name of the reading that selects the mentions that count with the profile ``native``.
-        name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
-        skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
+        claims: Name of the reading that selects the mentions to count with the profile ``native``. name, resamples,
+        seed, bootstrap, strict: Same as in :func:`scapo_eval.score`. skip_bad, on_unknown_image, any_fingerprint,
+        drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
         workers: Number of parsing and matching processes, or of tagging processes with ``opera``. The default is one
             process, or one process per processor with ``opera``.
 

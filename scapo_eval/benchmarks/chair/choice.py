@@ -27,9 +27,9 @@ def profile(
     Args:
         name: Name of the profile, one of PROFILES.
         vocabulary: Vocabulary of the profile ``native``. None selects coco80.
-        synonyms: File of the words for ``reference`` and ``opera`` in the format of CHAIR's ``synonyms.txt``, or None
-            for CHAIR's own words.
-        claims: Name of the reading that selects the mentions that count with the profile ``native``.
+        synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
+            None for CHAIR's own words.
+        claims: Name of the reading that selects which mentions count under the profile ``native``.
         workers: Number of tagging processes for ``opera``, or None for one per processor.
 
     Raises:

@@ -28,7 +28,7 @@ class Opera:
     """Profile that reproduces OPERA's CHAIR script.
 
     Args:
-        synonyms: Table of the words of each object.
+        synonyms: Table of the words for each object.
         workers: Number of tagging processes, or None for one per processor.
 
     Raises:

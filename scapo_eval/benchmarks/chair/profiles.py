@@ -45,8 +45,8 @@ class ObjectColumns(MentionColumns):
 
     @classmethod
     def of_words(cls, captions: Sequence[tuple[list[int], int]]) -> ObjectColumns:
-        """Builds the columns from ``(label ids, number of words)`` per caption. The columns contain no spans, because
-        the scripts do not record them.
+        """Builds the columns from one pair ``(label ids, number of words)`` per caption. The columns contain no spans,
+        because the scripts do not record them.
         """
         indptr = np.cumsum([0, *(len(labels) for labels, _ in captions)], dtype=np.int64)
         labels = np.fromiter(chain.from_iterable(labels for labels, _ in captions), dtype=np.int32)
@@ -56,12 +56,12 @@ class ObjectColumns(MentionColumns):
 
 
 class Profile(Protocol):
-    """Method of converting a caption to an ordered list of objects.
+    """Method for converting a caption to an ordered list of objects.
 
     Attributes:
         name: Name of the profile, one of PROFILES.
         vocabulary: Objects that the profile can find.
-        fields: Settings that determine the reading of captions, for the signature.
+        fields: Settings that determine how captions are read, for the signature.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Native:
 
     Args:
         vocabulary: Vocabulary to match.
-        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading that selects the mentions that count; see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"
@@ -121,7 +121,7 @@ class Reference:
     up.
 
     Args:
-        synonyms: Table of the words of each object.
+        synonyms: Table with the words for each object.
     """
 
     name = "reference"
@@ -159,7 +159,7 @@ _NO_PLAIN_SPACE = re.compile(r"[^\S ]")
 
 
 class _Chunks(dict[str, str]):
-    """Mapping from a chunk to its words, each encoded as one character, computed at the first access.
+    """Mapping, computed at the first access, from a chunk to its words, each encoded as one character.
 
     Args:
         reader: Object that assigns a character to each word.

@@ -103,7 +103,7 @@ class ChairScorer(Scorer):
     """Scorer that counts the objects found by a profile.
 
     Attributes:
-        profile: Profile that reads captions, and whose objects are the labels of the first ground truth.
+        profile: Profile for reading captions; its objects are the labels of the first ground truth.
         native: Native profile for additional metrics, whose labels are those of the second ground truth. None omits it.
     """
 
@@ -184,7 +184,7 @@ def score_chair(
             memory are also accepted.
         profile: Profile that reads captions.
         oracle: Ground truth.
-        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         native: Native profile whose metrics (``chair_s_native`` and so on) are added to those of ``profile``.
         name: Name of the system. The default is the name of the file.
         resampling: Settings for the intervals.

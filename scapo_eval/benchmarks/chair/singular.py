@@ -1,5 +1,5 @@
-"""Singular forms as in the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including its
-errors.
+"""Singular forms as in the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including the errors
+of ``singularize``.
 
 The rules are the project's own description of the behavior of ``singularize``. Words that follow the regular rules are
 not listed, so each list of exceptions is as short as possible and still gives the same result for every lower-case

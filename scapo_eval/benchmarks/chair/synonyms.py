@@ -117,7 +117,7 @@ class WordReader:
     character ``OTHER``.
 
     Args:
-        synonyms: Table of the words of each object.
+        synonyms: Table with the words for each object.
     """
 
     OTHER = "."

@@ -2,11 +2,11 @@
 lower-cased text, but does not require NLTK.
 
 The rules are the project's own description of NLTK's behavior. ``sentence_tokens`` processes a single sentence.
-``split_chunk`` also finds where sentences end. For the ends of sentences, NLTK uses a trained splitter. In this
+``split_chunk`` also finds where sentences end. NLTK detects the ends of sentences with a trained splitter. In this
 tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
-Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK changes no object list of 7,161 real
-captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be looked up in a
-table.
+Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK does not change the object list of any
+of 7,161 real captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be
+looked up in a table.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def split_chunk(chunk: str, *, spaced: bool = True, last: bool = False) -> list[
 
 
 def _ends_numbered(chunk: str) -> bool:
-    """Returns True if a chunk ends in a number or a single letter with a full stop that ends no sentence (``1.``,
-    ``(b.``).
+    """Returns True if a chunk ends in a number or a single letter with a full stop that does not end a sentence
+    (``1.``, ``(b.``).
     """
     body = chunk[:-1]
     if chunk[-1:] != "." or not body:
@@ -94,7 +94,7 @@ def _ends_numbered(chunk: str) -> bool:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yields each white-space chunk, the white space after it, and True if another chunk follows."""
+    """Yields each chunk between white space, the white space after it, and True if another chunk follows."""
     for match in _CHUNK.finditer(text):
         yield match[1], match[2], match.end() < len(text)
 

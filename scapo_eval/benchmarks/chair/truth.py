@@ -44,7 +44,7 @@ def joined_truth(
         mentions. All other objects of the profile are absent.
 
     Raises:
-        InputError: If a file is not a COCO file, the profile does not know a category, or no image occurs in both kinds
+        InputError: If a file is not a COCO file, a category is unknown to the profile, or no image occurs in both kinds
             of file.
     """
     vocabulary = profile.vocabulary

@@ -1,0 +1,103 @@
+"""Command ``python -m scapo_train.world paper TEMPLATE --page PAGE``, which writes a paper about registered trials.
+
+The template is Markdown with placeholders, so that no number in the paper is copied by hand. The registrations are in
+the same folder as the template. With the registration ``frontier.toml``, these placeholders are possible:
+
+- ``{frontier H1}``: value of a hypothesis with its 95 % interval.
+- ``{frontier H1 answer}``: answer to a hypothesis.
+- ``{frontier trials}``, ``{frontier hours}``: number of finished trials, and their CPU hours.
+- ``{frontier answers}``: table of all hypotheses.
+- ``{frontier figure}``: figure from the page of the registration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.files.files import atomic_write
+
+from .evaluate import Decision, decide, decisions_table, value_of
+from .grid import Registration, Result, load_registration, read_results
+
+_PLACEHOLDER = re.compile(r"\{(\w+) (\w+)(?: (\w+))?\}")
+
+
+class Trials:
+    """Registration with its results and decisions.
+
+    Args:
+        path: Registration as a TOML file. The results are beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.registration: Registration = load_registration(path)
+        results = read_results(path.with_suffix(".jsonl"))
+        cells = self.registration.cells
+        keys = {key for cell in cells for seed in cell.numbers for key in cell.keys(seed)}
+        self.finished: list[Result] = [results[key] for key in sorted(keys & results.keys()) if results[key].measured]
+        decisions = decide(self.registration, results)
+        self.decisions: dict[str, Decision] = {each.hypothesis.name: each for each in decisions}
+        self._name = path.stem
+
+    def text(self, what: str, part: str | None) -> str | None:
+        """Returns the text of a placeholder, or None if the placeholder is unknown."""
+        if what in self.decisions and part in (None, "answer"):
+            decision = self.decisions[what]
+            return value_of(decision) if part is None else decision.answer
+        if part is not None:
+            return None
+        title = "Hal. and Cover Rate of every scheme, with the seeds behind the means"
+        texts = {
+            "trials": str(len(self.finished)),
+            "hours": f"{sum(result.seconds for result in self.finished) / 3600:.1f}",
+            "answers": decisions_table(list(self.decisions.values())),
+            "figure": f"![{title}](images/{self._name}.svg)",
+        }
+        return texts.get(what)
+
+
+def paper(template: Path, command: str) -> str:
+    """Returns the paper as Markdown.
+
+    Args:
+        template: Markdown with placeholders; see the module.
+        command: Command that writes the paper.
+
+    Raises:
+        InputError: If a registration does not exist, or a placeholder is unknown. The error states the line.
+    """
+    trials: dict[str, Trials] = {}
+    lines = []
+    for number, line in enumerate(template.read_text(encoding="utf-8").splitlines(), start=1):
+
+        def filled(match: re.Match[str], number: int = number) -> str:
+            name, what, part = match.groups()
+            path = template.with_name(f"{name}.toml")
+            if name not in trials:
+                if not path.exists():
+                    raise InputError(f"there is no registration {path.name}", path=str(template), line=number)
+                trials[name] = Trials(path)
+            text = trials[name].text(what, part)
+            if text is None:
+                raise InputError(f"unknown placeholder {match[0]}", path=str(template), line=number)
+            return text
+
+        lines.append(_PLACEHOLDER.sub(filled, line))
+    title, _, body = "\n".join(lines).partition("\n")
+    return f"{title}\n\n<!-- written by {command} -->\n{body}\n"
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Runs the command ``paper`` and returns the exit code, which is always 0."""
+    parser = argparse.ArgumentParser(prog="scapo_train.world paper", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("template", type=Path, help="Markdown with placeholders, beside the registrations")
+    parser.add_argument("--page", type=Path, metavar="FILE", required=True, help="page to write")
+    given = parser.parse_args(arguments)
+    words = f"python -m scapo_train.world paper {given.template.as_posix()} --page {given.page.as_posix()}"
+    with atomic_write(given.page) as stream:
+        stream.write(paper(given.template, words).encode())
+    return 0
