@@ -49,8 +49,9 @@ Before anything was fitted, the images of each set were split into two halves by
 (`scapo_eval/validation/halves.py`). The `fit` half was used to choose definitions and to fit exponents. The figures on
 this page are those of the `report` half unless stated otherwise. The statistics are Pearson's r and, for sets for which
 other publications report it, Kendall's tau-c. Intervals are computed by resampling images (1,000 resamples).
-Differences between two metrics are paired, with the same captions and resamples for both. On this page, greater values
-are always better: `hal_rate` stands for one minus the rate, and a caption without claims is treated as free of errors.
+Differences between two metrics are paired: both metrics are computed on the same captions and resamples. On this page,
+greater values are always better, because `hal_rate` stands for one minus the rate. A caption without claims is treated
+as free of errors.
 
 The sets are THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite
 (Aditya et al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et
@@ -70,7 +71,7 @@ only the `fit` halves:
 
 THUMB = """## Rated COCO captions (THumB)
 
-Trained raters scored {n} machine captions of {images} images from four systems on scales from 1 to 5 for precision and
+Trained raters scored {n} captions, which four systems generated for {images} images, on scales from 1 to 5 for precision and
 recall. The total rating also includes fluency and brevity. The ground truth consists of COCO's objects, and the
 references are the four other captions of the image. The last column shows how much the correlation r with the total
 rating differs from that of CIDEr-D.
@@ -93,10 +94,10 @@ In this set, {n} captions were rated from 1 to 5 for relevance; the metrics comp
 
 FACTS = """## True or false facts (FAITHSCORE)
 
-People judged facts in answers from vision-language models to be true or false. The metric counts a fact about an object
-("There is a dog.") as true if COCO's ground truth contains all labels that the fact claims. Facts that contain counts
-are omitted. There are few images, so the table shows the results for both halves, and the intervals are wide. Most
-disagreements concern objects that COCO's annotators did not mark.
+People judged whether facts in answers from vision-language models are true or false. The metric counts a fact about an
+object ("There is a dog.") as true if COCO's ground truth contains all labels that the fact claims. Facts that contain
+counts are omitted. There are few images, so the table shows the results for both halves, and the intervals are wide.
+Most disagreements concern objects that COCO's annotators did not mark.
 """
 
 LONG = """## Long descriptions (HaELM, IIW-400)
@@ -204,7 +205,7 @@ def thumb(data: Path) -> Iterator[str]:
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
     lead = "; ".join(f"{system} {text}" for system, text in leads(data))
-    yield f"\nWith references alone, the human captions have a higher `cap_people` than each system. The differences in points are: {lead}.\n"
+    yield f"\nIf only references are used, the human captions have a higher `cap_people` than any system. The differences in points are: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:
@@ -298,7 +299,7 @@ def choices(data: Path) -> Iterator[str]:
     shown = [_shown(_of(found, *cell)) for cell in cells]
     yield _row(["words, no list", shown[0], "", f"{shown[1]} (`cover_words`)", f"{shown[2]} (`cap_people`)"])
     yield (
-        "\nA larger vocabulary agrees better with people, and content words without any list agree best, because "
+        "\nA larger vocabulary agrees better with people's ratings, and content words without any list agree best, because "
         "verbs, attributes and places also matter to people. If there are references but no ground truth, `open400` "
         "is therefore the default vocabulary, and `cap_people` counts words. The column `cap_weighted` was computed "
         "with `--unnamed absent`.\n"

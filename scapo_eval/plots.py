@@ -1,7 +1,6 @@
 """Figures for papers, drawn from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
 
-Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``) and does not use the global state of
-pyplot.
+Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), and none uses the global state of pyplot.
 """
 
 from __future__ import annotations

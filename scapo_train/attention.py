@@ -38,7 +38,7 @@ def check_attention(
     Args:
         policy: Policy of the general path with the chosen attention.
         processor: Processor of the model.
-        sources: Prompts of the training run.
+        sources: Prompts used in the training run.
         settings: Settings of the model.
         process_group: Group of all processes. All ranks must call this function.
 

@@ -66,16 +66,16 @@ class Run:
 
     Attributes:
         output: Folder of the training run.
-        seed: Seed of sampling and of the prompt order, which are the only random parts of the loop.
+        seed: Seed for sampling and for the prompt order, which are the only random parts of the loop.
         steps: Number of optimization steps. With 0, training makes ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
             of the weights and moments.
         keep: Number of checkpoints to keep.
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
-        samples_every: Number of steps between writes of responses to ``samples.jsonl``, and of the best and worst
+        samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
             rollouts to ``extremes.jsonl``.
-        samples: Number of responses to write each time. The responses are taken from the evaluation or from the
+        samples: Number of responses to write on each occasion. The responses are taken from the evaluation or from the
             training step.
         trackers: Names of additional destinations for metrics: ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
@@ -83,10 +83,10 @@ class Run:
             kept in ``best/`` and exported instead of the last checkpoint.
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
-        patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
-            If the value is 0, training does not end early.
+        patience: Training ends after this number of consecutive evaluations without a better value of ``keep_best``. If
+            the value is 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
-            limit. With 0, the duration of training is not limited.
+            limit. If the value is 0, the duration of training is not limited.
     """
 
     output: str = "runs/scapo"
@@ -147,8 +147,8 @@ class Model:
 class Lora:
     """Settings of low-rank adapters, which are trained instead of the full weights (:mod:`scapo_train.families.lora`).
 
-    With adapters, the weights of the model are frozen in ``model.dtype``. The reference is the model without its
-    adapters, so ``model.reference`` has no effect.
+    If there are adapters, the weights of the model are frozen and have the dtype ``model.dtype``. The reference is the
+    model without its adapters, so ``model.reference`` has no effect.
 
     Attributes:
         rank: Rank of the adapters' matrices. With 0, there are no adapters, and all weights of the language model are
@@ -182,12 +182,12 @@ class Data:
         evaluation: Path of the file with held-out prompts, or an empty string for training without evaluation.
         evaluation_oracle: Path of the ground truth file for the held-out images, or an empty string to use ``oracle``.
         evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
-        evaluation_temperature: Sampling temperature of the single response to each held-out prompt. With 0, decoding is
-            greedy.
+        evaluation_temperature: Sampling temperature of the single response to each held-out prompt. If the value is 0,
+            decoding is greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
             interpreted as a share of the prompts.
         workers: Number of pictures per process that are read and resized at the same time.
-        on_unknown_image: Treatment of prompts whose image is not in the ground truth, ``error`` or ``skip``.
+        on_unknown_image: Treatment of prompts whose image is not in the ground truth: ``error`` or ``skip``.
     """
 
     train: str = ""
@@ -244,7 +244,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Credit:
-    """Settings of rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
+    """Settings for rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
         scheme: Name of the scheme (``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo`` or ``dr_grpo``),
@@ -260,9 +260,9 @@ class Credit:
         robust: True to use the settings of :meth:`scapo_eval.RewardConfig.robust`, which resist known methods of gaming
             the reward. Non-default settings in this section take precedence.
         r_g: Reward of a piece with a new correct object.
-        r_rep: Reward of a piece that only repeats objects from earlier pieces. A negative value is a penalty.
-        r_h: Penalty of a hallucinated object.
-        r_reg: Penalty of a piece without an object.
+        r_rep: Reward for a piece that only repeats objects from earlier pieces. A negative value is a penalty.
+        r_h: Penalty for a hallucinated object.
+        r_reg: Penalty for a piece without an object.
         lam_g: Rate at which the reward grows with the number of new correct objects in a piece.
         lam_h: Rate at which the penalty grows with the number of hallucinated objects in a piece.
         rule: Rule for the division of responses into pieces.
@@ -274,13 +274,13 @@ class Credit:
             several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
-            penalty of a piece with a less probable token is at least ``r_h``. With 0, as in the paper, improbable
-            tokens have no penalty. A value above 0 requires ``loss.kl``.
+            penalty of a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
+            improbable tokens are not penalized. A value above 0 requires ``loss.kl``.
         reference_ratio: Maximum ratio between the joint probabilities that the policy and the reference assign to the
             tokens of a piece, excluding object names. The penalty of a piece with a larger ratio is at least ``r_h``.
             At the start, the ratio is 1. With 0, as in the paper, the ratio is unlimited. A value above 0 requires
             ``loss.kl``.
-        stop: Credit of the decisions to continue or to end. With ``group``, the first token of each piece and the
+        stop: Credit for the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
             (:mod:`scapo_eval.rewarding.stopping`). If this is empty, as in the paper, the decisions to continue or to
             end receive no separate credit.
@@ -349,7 +349,7 @@ class Loss:
     Attributes:
         clip_low: Lower clip range. Probability ratios below ``1 - clip_low`` are clipped.
         clip_high: Upper clip range. Probability ratios above ``1 + clip_high`` are clipped.
-        kl: Weight of the KL term. With 0, neither the term nor the reference model is used.
+        kl: Weight of the KL term. If the value is 0, neither the term nor the reference model is used.
         kl_estimator: Estimator of KL(policy || reference) per token.
         normaliser: Divisor of the loss. With ``tokens``, the sum over tokens is divided by the number of response
             tokens in the global batch. With ``sequences``, the loss is averaged first over the tokens of each response
@@ -394,7 +394,7 @@ class Preference:
 
 @dataclass(frozen=True)
 class Optim:
-    """Settings of the optimizer and of the division of batches.
+    """Settings for the optimizer and for dividing batches.
 
     Attributes:
         optimizer: Name of the optimizer, ``adamw`` or ``adamw8bit`` (from torchao). The moments of ``adamw8bit`` need a

@@ -74,7 +74,7 @@ class Sampled:
         group: Number of responses per prompt. The responses to a prompt are adjacent.
         reward: Reward that computed ``columns``, with its vocabulary and ground truth.
         logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under the
-            policy that sampled the tokens or under the reference. For the reference, ``loss.kl`` must be above 0;
+            policy that sampled the tokens or under the reference. The reference requires ``loss.kl`` to be above 0;
             otherwise, the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
             scheme must either call the function in every step or never.
     """
@@ -90,8 +90,8 @@ class Sampled:
 
     @property
     def pieces(self) -> list[NDArray[np.int64]]:
-        """(T_i,) index of the piece of each token, for each response. The end-of-sequence token has the index that
-        follows that of the last piece.
+        """(T_i,) index of the piece of each token, for each response. The index of the end-of-sequence token follows
+        that of the last piece.
         """
         numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
         told = self.paid(numbers + 1.0)  # the credit of a token is now its piece index plus 1
@@ -249,7 +249,7 @@ def name_tokens(
 def with_stop(
     sampled: Sampled, advantages: Sequence[NDArray[np.float32]], truncated: Truncated
 ) -> list[NDArray[np.float32]]:
-    """Replaces the advantages at piece boundaries with the credit of the decision to continue or to end.
+    """Replaces the advantages at piece boundaries with the credit for the decision to continue or to end.
 
     The credit at a boundary is assigned to the first token of the next piece, or to the end-of-sequence token
     (:mod:`scapo_eval.rewarding.stopping`). All other tokens keep their advantages. With ``truncated="mask"``, the last

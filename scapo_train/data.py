@@ -48,7 +48,7 @@ class PromptRecord:
 
     @property
     def path(self) -> str:
-        """Name of the prompt in messages, which is the first picture or, without pictures, the image id."""
+        """Name by which messages refer to the prompt: the first picture or, if there are no pictures, the image id."""
         return self.pictures[0] if self.pictures else f"image {self.image_id}"
 
     @staticmethod

@@ -119,8 +119,8 @@ def join_process_group() -> Iterator[ProcessGroup]:
 def leave(code: int) -> NoReturn:
     """Ends the process with an exit code.
 
-    On CPUs, the processes of a group end without unloading their libraries. While the libraries are unloaded, torch
-    2.13 sometimes aborts in gloo's threads, so that a successful run would be reported as failed.
+    On CPUs, the processes of a group end without unloading their libraries. While the libraries are being unloaded,
+    torch 2.13 sometimes aborts in gloo's threads, so that a successful run would be reported as failed.
     """
     if dist.is_initialized():
         atexit._run_exitfuncs()  # exit handlers, such as a tracker's last upload

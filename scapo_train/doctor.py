@@ -1,4 +1,5 @@
-"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks within minutes that this machine trains correctly.
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks within minutes that training works correctly on
+this machine.
 
 The checks use the same number of ranks as training:
 
@@ -6,7 +7,7 @@ The checks use the same number of ranks as training:
 - A step of a small sharded model yields the same gradients as a step in a single process.
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
   also match the trainer's (see :mod:`scapo_train.samplers.vllm`).
-- A run that is killed after its first checkpoint resumes and ends in the same state.
+- If a run is killed after its first checkpoint, it resumes and ends in the same state.
 - On GPUs, the peak memory and the duration of a step agree with the plan.
 
 The report is printed and written to ``run.output/doctor.json``. If a check failed, training in the folder

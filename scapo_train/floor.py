@@ -49,7 +49,7 @@ class LowestProbabilities:
     prompt: NDArray[np.int64]
 
     def floor_of(self, share: float) -> float:
-        """Returns the floor at which a share of the pieces is charged."""
+        """Returns the floor at which a given share of the pieces is charged."""
         return float(np.exp(np.quantile(self.log_probability, share, method="lower")))
 
     def share_of(self, floor: float) -> tuple[float, float, float]:
@@ -151,7 +151,7 @@ def tables(found: LowestProbabilities, floor: float) -> str:
 
     Args:
         found: Lowest probability of each piece.
-        floor: Floor of the configuration, which is added to the second table.
+        floor: Floor from the configuration, which is added to the second table.
     """
     pieces, prompts = len(found.log_probability), len(np.unique(found.prompt))
     lines = [

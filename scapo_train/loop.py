@@ -126,7 +126,7 @@ class Loop(ABC):
     5. :meth:`prepare`: creates all other objects that a step needs. When :meth:`prepare` is called, all attributes of
       the run exist, and no checkpoint has been loaded.
 
-    After the hooks, a checkpoint is loaded (:meth:`restore`), and the steps begin.
+    After the hooks have run, a checkpoint is loaded (:meth:`restore`), and the steps begin.
 
     Args:
         config: Settings of the training run.
@@ -259,7 +259,7 @@ class Loop(ABC):
         """Performs all remaining steps, exports the model, and returns the folder of the run.
 
         Raises:
-            Interrupted: After a signal, or shortly before ``run.max_hours`` have passed. The state has been saved.
+            Interrupted: If a signal arrives, or shortly before ``run.max_hours`` have passed. The state has been saved.
             ScapoError: If the memory is insufficient. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0

@@ -1,8 +1,8 @@
 """Clipped surrogate and KL estimators as pure functions of log-probabilities.
 
 All schemes share these functions. A scheme determines the (tokens,) advantages, and a normalizer determines the
-(tokens,) weights. The loss is a weighted sum over tokens. The losses of the parts of a batch therefore add up to the
-loss of the batch, for every division into parts.
+(tokens,) weights. The loss is a weighted sum over tokens. Therefore, no matter how a batch is divided into parts, the
+losses of the parts add up to the loss of the whole batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def token_loss(
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
         old: (N,) log-probabilities at sampling time. If ``old`` is None, the update is the only one of the batch, so
             that the ratio is 1 and its gradient is that of the log-probability.
-        reference: (N,) log-probabilities by the reference model, or None for no KL term.
+        reference: (N,) log-probabilities under the reference model, or None if there is no KL term.
         clip_low: Lower clip range. Ratios below ``1 - clip_low`` are clipped.
         clip_high: Upper clip range. Ratios above ``1 + clip_high`` are clipped.
         kl_weight: Weight of the KL term (beta).
@@ -76,7 +76,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
 
     Args:
         policy: (N,) log-probabilities by the policy at sampling time.
-        engine: (N,) log-probabilities by the sampling engine.
+        engine: (N,) log-probabilities computed by the sampling engine.
         most: Maximum ratio.
 
     Returns:
@@ -95,7 +95,7 @@ def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3")
 
     Args:
         logprob: (N,) log-probabilities by the policy.
-        reference: (N,) log-probabilities by the reference model.
+        reference: (N,) log-probabilities under the reference model.
         estimator: Name of the estimator.
 
     Returns:

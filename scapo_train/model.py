@@ -116,7 +116,7 @@ def processor_of(settings: Model) -> Any:
 
 
 def source_folder(settings: Model) -> Path:
-    """Returns the folder with the files of a loaded model. For a name on a hub, the folder is that of the model in the
+    """Returns the folder with the files of a loaded model. For a name on a hub, the folder is the model's folder in the
     hub's cache.
     """
     if Path(settings.path).is_dir():

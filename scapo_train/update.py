@@ -36,7 +36,8 @@ class MicroBatch:
         batch: Packed rows of tokens, as tensors.
         owners: Indices of the responses in the batch, in the order of its targets. The list is empty if the rank has no
             responses and only takes part in collective operations.
-        sampled: (N,) log-probabilities by the sampling engine, or None if the policy itself sampled the tokens.
+        sampled: (N,) log-probabilities computed by the sampling engine, or None if the policy itself sampled the
+            tokens.
         old: (N,) log-probabilities by the policy before its first update, or None if there is only one update.
         reference: (N,) log-probabilities by the reference model, or None without a KL term.
     """

@@ -37,7 +37,7 @@ DISAGREEMENT = MetricSet(
 
 @dataclass(frozen=True, slots=True)
 class RunAgreement:
-    """Agreement of two annotation runs on the cells with verdicts in both runs.
+    """Agreement between two annotation runs on the cells with verdicts in both runs.
 
     Attributes:
         images: Number of images in which both runs judged at least one cell.

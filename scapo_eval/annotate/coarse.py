@@ -1,5 +1,5 @@
-"""The first annotation pass over all cells. It asks one question per image and label, about several labels per call, or
-one question per claim about an image.
+"""The first annotation pass over all cells. It asks one question per image and label, one question about several labels
+per call, or one question per claim about an image.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Exports a run by writing the matrix E* or the claim matrix to a file for scorers and rewards, with a card about its
-origin.
+"""Exports a run: writes the matrix E* or the claim matrix to a file for scorers and rewards, and writes a card about
+its origin.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ prompts.
 
 Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
 the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, among images in which
-the judge calls the label present. The rate ``p1`` is estimated per label. Among images in which a label is absent
-according to the judge, the rate ``p0`` is the share of rollouts that mention the label. The rate ``p0`` is estimated
+the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts of images in which a label
+is absent according to the judge, the rate ``p0`` is the share that mentions the label. The rate ``p0`` is estimated
 over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence
 against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of
 disagreement are ranked by the log-likelihood ratio. In cases of the first kind, many rollouts claim a label that is
@@ -73,15 +73,15 @@ class DisputedCell:
 
 @dataclass(frozen=True, slots=True)
 class LabelConfusion:
-    """Agreement of the judge and the rollouts on one label.
+    """Agreement between the judge and the rollouts on one label.
 
     Attributes:
         label: Name of the label.
         present: Number of images in which the judge calls the label present.
         claimed_absent: Number of disputed cells that are judged absent.
         silent_present: Number of disputed cells that are judged present.
-        claim_rate_present: Share of rollouts that mention the label, among images in which it is judged present (NaN if
-            there are no such rollouts).
+        claim_rate_present: Among the rollouts of images in which the label is judged present, the share that mentions
+            the label (NaN if there are no such rollouts).
         claim_rate_absent: Share of rollouts that mention the label, among images in which it is judged absent.
         with_label: Label that may be confused with ``label``, because its frequency in the disputed images most exceeds
             its frequency in all images. The value is an empty string if no other label is present in at least half of

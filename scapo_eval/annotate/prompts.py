@@ -1,5 +1,5 @@
-"""Prompts that ask a judge about labels, and a strict parser that returns either one verdict per label or none at all
-for an answer.
+"""Prompts that ask a judge about labels, and a strict parser that returns, for each answer, either one verdict per
+label or none at all.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
 contains the prompts that the paper prints, verbatim. A user's file can replace any template. A template file may
@@ -117,7 +117,7 @@ class Template:
             kind: Kind of the question.
             labels: Labels in the question.
             vocabulary: Vocabulary that defines the labels.
-            one_word: True to ask for only the word yes or no, instead of JSON, and to store its probability.
+            one_word: True to ask for only the word "yes" or "no", instead of JSON, and to store its probability.
 
         Raises:
             InputError: If a label is missing from the text, or if the text asks for several verdicts or JSON although

@@ -13,7 +13,7 @@ from .reprs import fields_in_short
 
 @dataclass(frozen=True, slots=True)
 class MentionColumns:
-    """The mentions in many captions, as columns. Caption ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+    """The mentions in many captions, as columns. The rows of caption ``i`` are ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
         indptr: (captions + 1,) int64 bounds of the captions.

@@ -95,8 +95,8 @@ class Fit:
 
         Returns:
             The agreement and, if another order of the captions fits far better, a description of that order. The
-            agreement is None if fewer than LEAST captions contain a claim, or if all images have the same states of the
-            claimed labels. The description is None if no order fits far better.
+            agreement is None if fewer than LEAST captions contain a claim, or if all images have the same states for
+            the claimed labels. The description is None if no order fits far better.
         """
         sample = [np.arange(begin, begin + claims.n) for begin, claims in self._kept]
         if not sample or not len(truth.vocabulary.labels):

@@ -35,7 +35,7 @@ class AnsweredQuestion:
         right: True if the answer is correct, or None if its correctness is unknown.
         response: Text of the answer.
         description: Description that the prompt contained, or an empty string.
-        judgment: Text of the judge.
+        judgment: Text returned by the judge.
     """
 
     key: str

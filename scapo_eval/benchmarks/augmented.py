@@ -1,5 +1,5 @@
-"""Comparison of plain answers with answers that were given with a description in the prompt (Table 4 of the paper), by
-accuracy, precision, recall and F1.
+"""Comparison of plain answers with answers that were given with a description in the prompt (Table 4 of the paper), in
+terms of accuracy, precision, recall and F1.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ class CaptionScorer(Scorer):
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence of each caption, based on the first ground truth.
+        """Yields the evidence for each caption, based on the first ground truth.
 
         A record contains the mentions with spans and verdicts, the missed labels, and the counts.
         """
@@ -469,7 +469,7 @@ def score_file(
 def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
-    """Returns the evidence of the worst captions in a file. The captions with the most hallucinated labels come first,
+    """Returns the evidence for the worst captions in a file. The captions with the most hallucinated labels come first,
     and ties are sorted by caption score, lowest first. Score.
 
     Args:
@@ -681,13 +681,14 @@ def score(
 
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
-        truth: Ground truth of the images, or None for the references or the ``objects`` in the records.
+        truth: Ground truth of the images, or None to use the references or the ``objects`` in the records.
         vocabulary: Labels and their aliases, as an object, the name of a shipped vocabulary or a file. The default
             vocabulary is coco80, or open400 if there are references but no ``truth``.
         references: Reference captions, as ``{image id: [texts]}``, records with ``image_id`` and ``references``, a
             file, or :class:`~scapo_eval.truths.references.References`. References serve as weights and as ground truth,
             alone or in addition to ``truth``.
-        leave_out_self: True to compare a caption that is itself one of the references only with the other references.
+        leave_out_self: If True, a caption that is itself one of the references is compared only with the other
+            references.
         unnamed: State of labels that no reference names, ``unknown`` (None) or ``absent``.
         weights: COCO instances (weights by area), or a file or records with ``image_id`` and ``weights``, for
             ``cover_weighted``.

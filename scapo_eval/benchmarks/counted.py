@@ -33,18 +33,18 @@ class CountedBenchmark(Benchmark):
     """Benchmark whose counts are computed record by record.
 
     The records come from a file (JSON Lines, JSON, CSV, TSV, xlsx or parquet) or from a program. Intervals and tests
-    resample images, which the records name under ``image_id``, ``image`` or a similar key. Records without an image are
-    resampled individually, by ``id`` if they have one.
+    resample images, which the records identify by ``image_id``, ``image`` or a similar key. Records without an image
+    are resampled individually, by ``id`` if they have one.
 
     Attributes:
-        count: Function that converts a record to a mapping of column -> count, which is a non-negative integer. A
+        count: Function that converts a record to a mapping from columns to counts, which are non-negative integers. A
             column that the mapping omits has the count 0. The keyword parameters of the function are the ``options`` of
             the benchmark. The function reports a faulty record by raising ValueError, KeyError or TypeError, and users
             see the text of this error.
         columns: Names of the counts.
         formulas: Mapping from each metric to the function that computes its value from summed counts, for example
             :func:`scapo_eval.ratio` for a share or a mean.
-        higher_is_better: Metric -> True if higher values are better, for colors and arrows.
+        higher_is_better: Mapping from each metric to True if higher values are better, used for colors and arrows.
         plain_numbers: Names of the metrics that are not fractions.
         at_most: Pairs of columns in which the first count never exceeds the second count.
         version: Version of the counting rules, for the signature. Runs of different versions are not compared.

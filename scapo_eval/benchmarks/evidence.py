@@ -45,9 +45,9 @@ def evidence(
         claims: Name of the reading that selects the mentions that count.
 
     Returns:
-        One record per caption, in order. It contains ``image_id``, ``caption``, ``mentions`` with ``start``, ``end``
-        (characters), ``label`` and ``verdict``, the ``missed`` labels, and the ``counts``. The list can be passed to
-        ``pandas.DataFrame``.
+        One record per caption, in order. It contains ``image_id``, ``caption``, ``mentions`` (each with ``start`` and
+        ``end`` in characters, ``label`` and ``verdict``), the ``missed`` labels, and the ``counts``. The list can be
+        passed to ``pandas.DataFrame``.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
@@ -102,8 +102,8 @@ def show(
 ) -> ShownCaptions:
     """Returns the captions of an image, or the worst captions, with marked mentions.
 
-    The worst captions are those with the most hallucinated labels, and among equals those with the most missed labels.
-    The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
+    The worst captions are those with the most hallucinated labels and, in case of ties, those with the most missed
+    labels. The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
 
     Args:
         captions: Captions, in any form that :func:`scapo_eval.score` accepts.

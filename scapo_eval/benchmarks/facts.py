@@ -381,8 +381,8 @@ def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Seq
 
 
 def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: Resampling | None = None) -> Run:
-    """Returns the run of one system. Each metric omits the descriptions whose required verdicts could not be read, and
-    counts how many it omits.
+    """Returns the run of one system. For each metric, the descriptions whose required verdicts could not be read are
+    omitted and counted.
     """
     builder = CountBuilder(COLUMNS)
     images = [description.image or f"{name} {k}" for k, description in enumerate(descriptions, 1)]

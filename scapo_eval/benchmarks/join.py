@@ -92,8 +92,8 @@ class Matches:
         decided: For each matched answer, True if the most permissive parsing rule finds yes or no.
         relabeled: For each matched answer, True if the label in the answer's record differs from that of the question.
         named: Part of the benchmark -> number of answers whose id belongs to a question of that part.
-        differing: Part of the benchmark -> number of answers whose content contradicts the question with the same id,
-            and the first such answer together with that question.
+        differing: Mapping from each part of the benchmark to the number of answers whose content contradicts the
+            question with the same id, and to the first such answer with its question.
         n_strangers: Number of answers to unknown questions.
         strangers: Answers to unknown questions, or only the first of these answers.
         answers: Matched answers. The list of answers is empty if only counts are needed.
@@ -149,7 +149,7 @@ def join(
     Args:
         answers: Answers in reading order.
         questions: Questions with correct answers and unique ids.
-        parse: Function that converts a response to yes, no or None.
+        parse: Function that converts a response to "yes", "no" or None.
         source: Name of the answer file, as used in messages.
         benchmark: Name of the benchmark. Answers whose records name another benchmark count as unknown.
         key: Function that returns the id of an answer's question.
@@ -165,7 +165,7 @@ def join(
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Answers of a file, or of a part of a file, prepared for joining with the questions of a benchmark.
+    """Answers from a file, or from a part of a file, prepared for joining with the questions of a benchmark.
 
     Attributes:
         answers: Answers to join.

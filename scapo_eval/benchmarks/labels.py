@@ -99,7 +99,7 @@ class LabelRun:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows of labels that are mentioned or present, with counts and rates, which can be passed to
+        """Rows for the labels that are mentioned or present, with counts and rates; the rows can be passed to
         ``pandas.DataFrame``.
         """
         counts, columns = self.counts, label_rows(self.counts)
@@ -258,8 +258,8 @@ class AbsentClaims:
     images: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a mapping, and ``share`` (absent divided by claimed) with its Wilson interval ``low``,
-        ``high``.
+        """Returns a mapping that contains the fields, ``share`` (absent divided by claimed), and the Wilson interval of
+        the share (``low``, ``high``).
         """
         low, high = wilson(self.absent, self.claimed)
         counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}

@@ -94,7 +94,7 @@ class ObjHalScorer(ChairScorer):
         return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence of CHAIR for each caption, with the judge's list if there is one."""
+        """Yields CHAIR's evidence for each caption, with the judge's list if there is one."""
         for record in super().records(block):
             listed = self.profile.lists[record["caption"]] if isinstance(self.profile, Listed) else None
             yield record if listed is None else {**record, "extracted": list(listed)}
@@ -134,8 +134,8 @@ class NameRuns:
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Returns, as lemmas, the pairs of words in a name that are objects or, if there are none, the name's runs of
-        consecutive nouns.
+        """Returns, as lemmas, those word pairs in a name that are objects or, if there are no such pairs, the name's
+        runs of consecutive nouns.
         """
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
@@ -163,7 +163,7 @@ class Listed:
         profile: Profile that converts a listed name to objects.
         lists: Caption -> names that the judge listed.
         judging: Judge and its settings, for the signature.
-        names: ``words`` to count an object once per listed name, or ``runs``, see :class:`NameRuns`.
+        names: ``words`` to count an object once per listed name, or ``runs`` (see :class:`NameRuns`).
 
     Raises:
         InputError: If ``runs`` is combined with a profile other than ``opera``, because ``runs`` requires the tagger

@@ -76,7 +76,7 @@ class Candidate:
         line: Line of the response in its file.
         text: Full text, including the shared text.
         score: Score as displayed: a caption score or a hallucination rate in percent, or a reward.
-        quality: Form of the score for which higher is better.
+        quality: Form of the score in which higher values are better.
         words: Number of words, separated by white space, in the compared part of the text.
     """
 
@@ -201,7 +201,7 @@ def pair_file(
     skip_unknown_images: bool = False,
     write: Callable[[Pair], object],
 ) -> PairTally:
-    """Creates the preference pairs of a rollout file.
+    """Creates preference pairs from a rollout file.
 
     Args:
         path: Rollouts in any layout that ``scapo-eval reward`` reads.

@@ -1,4 +1,5 @@
-"""``cap_people``: a joint score per caption that agrees with people's ratings better than the caption score. Score.
+"""``cap_people``: a joint score per caption that agrees with people's ratings better than the caption score does.
+Score.
 
 The joint score is a product of terms, each raised to a fixed power. A *card* lists the terms and their powers.
 Definitions and powers were chosen on one half of the images of THumB (and of Composite, for the card without
@@ -11,7 +12,7 @@ limits of the score. The score is deterministic and requires no model.
   other word, but omitting it costs the caption little. *Unnamed* refers to the caption's words that no reference
   contains, so adding such words lowers the score.
 - *repetition*: ``1 / (1 + repeated words / words of a reference)``.
-- *brevity*: 1 if the caption has at least :data:`SHORT` times the references' length. A shorter caption has a brevity
+- *brevity*: 1 if the caption is at least :data:`SHORT` times as long as the references. A shorter caption has a brevity
   proportional to its length.
 - *faithful*: ``1 - absent labels / (claimed labels + 1)``, if the ground truth marks labels as absent.
 - *cover*: ``(covered labels + 1) / (present labels + 1)``, if there are no references.
@@ -60,7 +61,7 @@ class Card:
 
     @property
     def identity(self) -> str:
-        """Name and version of the card for signatures, for example ``references+truth@2``."""
+        """Name and version of the card, as used in signatures, for example ``references+truth@2``."""
         return f"{self.name}@{self.version}"
 
 

@@ -78,7 +78,7 @@ def read_phd(path: Readable) -> list[Question]:
 
 
 def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> list[Question]:
-    """Returns the questions in one record for all of its modes. ``seen`` counts the records of each image."""
+    """Returns the questions for all modes of one record. ``seen`` counts the records of each image."""
     texts = {side: _text(record, f"{side}_question") for side in _SIDES}
     questions = []
     for mode, context in _modes(record):
@@ -226,7 +226,7 @@ def _key(answer: Answer) -> str:
 
 
 def mode_and_task(question: Question) -> str:
-    """Returns the group of a question, which is its mode and task."""
+    """Returns the group of a question, which consists of the question's mode and task."""
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 

@@ -123,8 +123,8 @@ def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: s
     """Returns a function that maps an answer to the id of its question; this mapping depends on the numbering in the
     file.
 
-    An id may have the form ``pope/adversarial/7``, be a number with a separate category, or be one of LLaVA's
-    continuous numbers.
+    An id is a string of the form ``pope/adversarial/7``, a number with a separate category, or a number from LLaVA's
+    continuous numbering.
 
     Args:
         answers: All answers in the file, which are needed to detect continuous numbering.

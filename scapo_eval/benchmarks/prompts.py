@@ -1,8 +1,8 @@
 """Exact prompts that the protocol prescribes for evaluated systems (appendix of the paper;
 docs/specification.md#protocol).
 
-The prompts determine the answers of the evaluated system, so results from prompts that differ in a single character are
-not comparable.
+The prompts determine the answers of the evaluated system, so results obtained with prompts that differ in even a single
+character are not comparable.
 """
 
 from __future__ import annotations

@@ -131,7 +131,8 @@ class Protocol:
         facts: File with the ground truth or the questions, shipped with the project or located beside the protocol
             file.
         needs: Inputs that the benchmark requires in addition to the captions or answers.
-        published: Rows of published tables for these images. The captions behind these rows are not available.
+        published: Rows of published tables for these images. The captions from which these rows were computed are not
+            available.
         path: Path of the protocol file for messages, or None for a shipped protocol.
 
     Example:
@@ -343,7 +344,7 @@ class Protocol:
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
     def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
-        """Checks a run like :meth:`followed_by`, but receives properties that have already been read."""
+        """Checks a run as :meth:`followed_by` does, but receives properties that have already been read."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"

@@ -81,7 +81,7 @@ def reward_file(
 
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
-        reward: Reward for the responses, whose settings include ``claims`` and ``any_fingerprint``.
+        reward: Reward for the responses; its settings include ``claims`` and ``any_fingerprint``.
         options: Treatment of faulty records and of unknown images, and number of processes.
         write: Callback that receives the record of each response, in the order of the file.
         warn: Callback for warnings about damaged input that can still be read.

@@ -180,7 +180,7 @@ class ScoredBlock:
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
         evidence: Findings in the captions, in a form that depends on the scorer.
         unknown_images: Number of captions that were omitted because their image has no ground truth.
-        strange: First image ids that have no ground truth.
+        strange: The first few image ids that have no ground truth.
         unfinished: Number of captions from which an unfinished last sentence was removed.
         images: (captions,) row of each caption's image in the first ground truth.
         n_captions: Number of captions.
@@ -286,7 +286,7 @@ class Tally:
         unfinished: Number of captions from which an unfinished last sentence was removed, or None if removal was not
             requested.
         bad_files: Errors of files that could not be read and were omitted.
-        account: Properties of all records that are used to detect unusual files.
+        account: Properties of all records, used to detect unusual files.
         prompts: Distinct prompts that the records contain.
         strangers: Sentence about unknown images, if most captions have an unknown image.
     """
@@ -548,11 +548,11 @@ def tally(
         source: Name of the file in messages.
         on_block: Callback that receives each scored block in the order of the file, until a fault occurs.
         on_progress: Callback that receives the number of raw bytes of each scored block.
-        given: Input of the run, whose size and checksum the account records.
+        given: Input of the run, whose size and checksum are recorded in the account.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or if captions do not belong to the images that their ids
-            name. With ``strict``, unusual captions also raise this error.
+        InputErrors, InputError: If the input is invalid, or if captions do not belong to the images that are identified
+            by their ids. With ``strict``, unusual captions also raise this error.
         ScapoError: If a worker process was killed.
     """
     if isinstance(given, Source):

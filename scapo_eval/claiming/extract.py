@@ -5,8 +5,8 @@ no model, and process one sentence at a time. They neither resolve pronouns nor 
 to its object.
 
 All captions of a batch are read at once. ``tokens.py`` splits them into words. ``rules.py`` interprets the words around
-one object, and ``memory.py`` stores what such words say. This module connects the objects of a sentence and returns the
-claims as columns, or as one record per claim.
+one object, and ``memory.py`` stores the information in such words. This module connects the objects of a sentence and
+returns the claims as columns, or as one record per claim.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class _Reading:
         self.tape = Rules(channels)
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by a word from a set, if this word is at or behind a
+        """Returns a (things,) mask of the things that are preceded by a word from a set, if this word is at or after a
         place.
         """
         at = np.flatnonzero(_is_of(name)[self.tokens.code])
@@ -296,7 +296,7 @@ class _Reading:
         return may
 
     def _ones_among_others(self) -> Ints:
-        """Returns the places of each "one" that is followed by the mention of another: "one man sits, the other
+        """Returns the position of each "one" that is followed by a mention of another, as in "one man sits, the other
         stands".
 
         The other one may also begin the next sentence: "One man sits. Another man stands."
@@ -376,8 +376,8 @@ class _Reading:
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
 
     def _doers(self, root: Ints) -> Ints:
-        """Returns a (things,) array with the person or animal from which relations lead to each thing, or else the
-        thing itself.
+        """Returns a (things,) array that contains, for each thing, the person or animal from which relations lead to
+        this thing, or the thing itself if there is no such person or animal.
         """
         doer = np.arange(len(root))
         for _ in range(_LINKS):
@@ -461,7 +461,7 @@ class _Reading:
             flags, channel: (words,) cells to which the phrases are added.
 
         Returns:
-            For each phrase for a position: first word, span in the text of the batch, and noun.
+            For each phrase that states a position: its first word, its span in the text of the batch, and its noun.
         """
         lowered, code, start = self.tokens.lowered, self.tokens.code, self.tokens.start
         anchors = np.flatnonzero(_is_of("places")[code])
@@ -752,7 +752,7 @@ def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -
 
 @cache
 def _is_of(name: str) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the words in a set, where whole batches are searched for these words."""
+    """Returns a (codes,) mask of the words in a set, for searching whole batches for these words."""
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
         "and": lambda word: word == "and",

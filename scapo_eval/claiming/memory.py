@@ -47,7 +47,7 @@ class Tape:
         self.start_at(0)
 
     def start_at(self, place: int) -> None:
-        """Begins a reading at a place."""
+        """Starts a reading at the given place."""
         self.at = place
         self.noted: dict[int, int] = {}
 

@@ -1,9 +1,9 @@
 """The claim rules that depend only on the words around one object.
 
-The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule begins at a place in the
-words of a batch (:mod:`~scapo_eval.claiming.tokens`). A rule reads words, and the places where objects or phrases for a
-position begin. The result refers to words by their distance from the place. ``memory.py`` contains the results of
-earlier readings, and ``extract.py`` decides which objects a relation connects.
+The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule starts at a place in the
+words of a batch (:mod:`~scapo_eval.claiming.tokens`). The input of a rule consists of words and of the places where
+objects or phrases for a position begin. In the result, words are identified by their distance from the place.
+``memory.py`` contains the results of earlier readings, and ``extract.py`` decides which objects a relation connects.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Rules(Tape):
         return value & BEGINS > 0
 
     def goes_on(self, place: int) -> bool:
-        """Returns True if a word is a later word of an object."""
+        """Returns True if a word belongs to an object but is not the first word of the object."""
         return bool(self.cell(place, self.reads) & GOES_ON)
 
     def is_thing(self, place: int) -> bool:
@@ -392,7 +392,7 @@ class Rules(Tape):
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
 
     def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
-        """Yields the material of an object: "made of wood"."""
+        """Yields the material of an object, as in "made of wood"."""
         if self.word(j + 1) not in ("of", "from", "out"):
             return
         j += 2 + (self.word(j + 2) == "of")
@@ -494,7 +494,9 @@ class Rules(Tape):
     # ---- between two objects: how they stand to each other
 
     def between(self) -> Iterator[Row]:
-        """Yields the index of the information in the words from here to the next object, if there is any."""
+        """Yields the index of the information that is contained in the words from here to the next object, if there is
+        any such information.
+        """
         self.reads = BETWEEN_WORDS
         found = self._between()
         if found != _NOTHING_BETWEEN:
@@ -600,7 +602,7 @@ class Rules(Tape):
         return 0
 
     def _later(self) -> Led | None:
-        """Returns the relation behind a later comma: "is looking to the left, with its mouth open"."""
+        """Returns the relation that follows a later comma, as in "is looking to the left, with its mouth open"."""
         if not self.cell(self.at, PHRASES) & LATER:
             return None
         words = self._words(self.at)
@@ -743,8 +745,8 @@ class Rules(Tape):
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
     def _past_nouns(self, j: int) -> int:
-        """Returns the place of the relation after a noun phrase of which the vocabulary contains nothing, or 0 if there
-        is none.
+        """Returns the position of the relation after a noun phrase that contains nothing from the vocabulary, or 0 if
+        there is no such relation.
         """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):

@@ -2,7 +2,7 @@
 
 Words that no rule distinguishes have the same code. Each word in the lists of ``cues.yaml`` has its own code. Any other
 word has the code of its form. The form comprises the word's ending and whether the word consists of letters. Each code
-has a representative, a word with this code, so that the rules compare words rather than numbers.
+is represented by a word with this code, so that the rules compare words rather than numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Tokens(NamedTuple):
     """The words of a batch of captions, with AHEAD empty words before, between and after the captions.
 
     Attributes:
-        lowered: The captions in lower case, separated by AHEAD NUL characters, with one character of ASCII for each.
+        lowered: The captions in lower case, separated by AHEAD NUL characters, with one ASCII character in place of
+            each character.
         base: (captions,) offset of each caption in ``lowered``.
         code: (words,) code of each word. The code of an empty word is 0.
         start, end: (words,) span of each word in ``lowered``.

@@ -166,7 +166,7 @@ def lint_command(
 
     With a RUN, every prompt in the run is checked. Otherwise, the given files are checked or, if there are none, the
     project's own prompts. The exit code is 2 if an alias is counted in captions, but not in a prompt. If a prompt names
-    an alias both as counting and as not counting, this causes only a note.
+    an alias both as counting and as not counting, only a note is issued.
     """
     if run and vocabulary:
         raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
@@ -269,7 +269,7 @@ def status_command(run: str, as_json: bool) -> None:
 def history_command(run: str, image: str, label: str) -> None:
     """Prints every verdict on a cell of RUN, oldest first, with its source, its prompt and its reason.
 
-    For a run of claims, prints the verdicts on all claims of one kind about the image.
+    For a run that evaluates claims, prints the verdicts on all claims of one kind about the image.
     """
     store = Store.open(run)
     image = canonical_image_id(image)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """If ``--engine`` is given to a command that supports no engine, makes the command explain the reason.
+    """If ``--engine`` is given to a command that supports no engine, makes the command explain why it supports none.
 
     Args:
         command: Verb.

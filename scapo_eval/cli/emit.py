@@ -46,7 +46,7 @@ def emit(
         runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
         allow_different: True if the command itself compares several ways of reading a file.
-        files: Input file of each run. The captions in it may state their prompts.
+        files: Input file of each run. The captions in it may be accompanied by their prompts.
 
     Returns:
         The exit code, which is 0, or 3 if the metrics miss a gate.

@@ -310,7 +310,7 @@ def finish(tally: RequestCounts, what: str, output: str, settings: EngineSetting
         again: Advice for items that failed.
 
     Returns:
-        The exit code, which is 0, or 4 if some items failed or are empty.
+        The exit code, which is 4 if some items failed or are empty, and 0 otherwise.
     """
     if not settings.quiet:
         echo(f"{output}: {tally.summary(what)}", err=True)

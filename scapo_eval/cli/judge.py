@@ -344,8 +344,8 @@ def claims(
     """Asks a judge about the claims in captions, once for each distinct claim about an image. The answers are yes, no,
     absent or unsure.
 
-    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems to compare. The
-    option --model names the judge, which receives the image and one question.
+    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems that you want
+    to compare. The option --model names the judge, which receives the image and one question.
     """
     task = read_claim_task(prompt_file)
     extractor = ClaimExtractor(Vocabulary.load(vocabulary), kinds_of(kinds))

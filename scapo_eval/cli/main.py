@@ -108,8 +108,8 @@ class Verbs(click.Group):
             formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Returns, without importing them, the commands that complete the text, or files for the default command if no
-        command completes it.
+        """Returns the commands that complete the text, without importing these commands, or files for the default
+        command if no command completes the text.
         """
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):

@@ -336,8 +336,8 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--any-ids", is_flag=True, help="Accept captions even if they seem to belong to other images.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool, any_ids: bool) -> None:
-    """Checks whether TRUTH fits a vocabulary, and the images and claims of caption files. The exit code is 2 if TRUTH
-    does not fit.
+    """Checks whether TRUTH fits a vocabulary and whether it fits the images and claims of caption files. The exit code
+    is 2 if TRUTH does not fit.
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth)

@@ -303,8 +303,8 @@ class _Table:
                 yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
-        """Yields ``(systems, sizes, signature)``, in which systems with equal sizes and equal signatures are
-        grouped.
+        """Yields one tuple ``(systems, sizes, signature)`` for each group of systems with equal sizes and equal
+        signatures.
         """
 
         def key(system: Mapping[str, Any]) -> tuple[str, str]:

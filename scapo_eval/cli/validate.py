@@ -113,11 +113,11 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Measures the agreement of metrics with people. JUDGEMENTS are ratings, pairs or marked parts of captions.
+    """Measures the agreement between metrics and people. JUDGEMENTS are ratings, pairs or marked parts of captions.
 
-    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments are JSON Lines
-    with image_id, caption and rating (docs/validity.md). Intervals are computed by image. Every metric is compared with
-    the first metric.
+    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments must be JSON
+    Lines with the keys image_id, caption and rating (docs/validity.md). Intervals are computed by image. Every metric
+    is compared with the first metric.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

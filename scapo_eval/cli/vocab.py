@@ -39,7 +39,7 @@ def command() -> None:
 )
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
-    """Lists potential problems of vocabularies (default: all shipped ones). Exits with code 2 if there are any."""
+    """Lists potential problems in vocabularies (default: all shipped ones). Exits with code 2 if there are any."""
     total = 0
     texts = [text for path in captions for text in _texts(path)]
     for name in vocabulary or tuple(shipped_vocabularies()):

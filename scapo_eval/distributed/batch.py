@@ -1,7 +1,7 @@
 """Conversion of captions in Arrow to tables of counts in Arrow, used by all engines.
 
 A :class:`Counter` is sent to every worker once. Each worker converts its input to a table of counts. The tables of all
-workers are summed by ``kind`` and ``key`` (by :func:`merged`, or by the engine's own group-by). From these sums,
+workers are summed per ``kind`` and ``key``, either by :func:`merged` or by the engine's own group-by. From these sums,
 :meth:`Counter.run` computes the same scores that a single process would compute. If a block is read again because its
 worker was killed, the result is the same table.
 """
@@ -116,7 +116,7 @@ class Counted(ABC, Generic[Result]):
     A converter can be pickled, and is sent to every worker once.
 
     Attributes:
-        source: Name of the data set or files in messages.
+        source: Name of the data set or files, for use in messages.
     """
 
     source: str

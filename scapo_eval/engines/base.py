@@ -50,7 +50,7 @@ class Sampling:
         top_p: Share of the probability mass to sample from, or 1 to sample from all tokens.
         top_k: Number of most probable tokens to sample from, or 0 to sample from all tokens.
         max_tokens: Maximum length of a completion in tokens.
-        seed: Seed of the random numbers. If ``seed`` is None, the engine chooses the seed.
+        seed: Seed for the random number generator. If ``seed`` is None, the engine chooses the seed.
         stop: Texts that end a completion. The completion does not contain the text that ended it.
         min_p: Minimum probability of a token, relative to the most probable token, or 0 for no minimum.
         repetition_penalty: Divisor for positive logits and factor for negative logits of tokens that occur in the
@@ -183,8 +183,8 @@ class Completion:
 
     @property
     def probability(self) -> float | None:
-        """P(yes) of a yes/no question, as a share of the total probability of yes and no, or None if this total is too
-        small.
+        """P(yes) of a yes/no question, as a share of the total probability of "yes" and "no", or None if this total is
+        too small.
         """
         if self.masses is None or (mass := sum(self.masses)) < LEAST_MASS:
             return None
@@ -217,8 +217,8 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Replaces the values of settings whose names suggest a key, token or password with ``***``, for cards and
-    journals.
+    """Replaces with ``***``, for cards and journals, the values of settings whose names suggest a key, token or
+    password.
     """
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
@@ -306,7 +306,7 @@ def _one_line(error: Exception) -> str:
 
 
 def check_model(model: str) -> None:
-    """Checks that a model can be found, because a library would otherwise try to reach the hub for minutes.
+    """Checks that a model can be found, because a library would otherwise spend minutes trying to reach the hub.
 
     Args:
         model: Name of the model on the hub, or path of its folder.

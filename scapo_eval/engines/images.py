@@ -1,7 +1,7 @@
 """Decoder that converts image files to the form that a model receives: checked, upright, 8-bit RGB. A file that is not
 a readable image raises :class:`ImageFault`.
 
-All engines share this decoder, so that they see the same pixels. Animated files are reduced to their first frame,
+All engines share this decoder and therefore process the same pixels. Animated files are reduced to their first frame,
 transparency becomes white, 16-bit values are scaled (not clipped), and EXIF rotation is applied.
 """
 
@@ -185,7 +185,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns an RGB copy, with a change applied strip by strip to avoid several full copies."""
+    """Returns an RGB copy to which a change is applied strip by strip, to avoid several full copies."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)

@@ -380,8 +380,8 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns all sampling settings explicitly, in the server's format, except settings that the server has
-        rejected.
+        """Returns all sampling settings, with explicit values and in the server's format, except those that the server
+        has rejected.
         """
         settings = {name: getattr(sampling, name) for name in _SENT}
         if settings["top_k"] == 0:

@@ -42,7 +42,7 @@ class VllmEngine:
         revision: Revision of the model on the hub, or None for the newest revision.
         dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
             ``float32``.
-        seed: Seed of the engine's random numbers.
+        seed: Seed for the engine's random numbers.
         extra: Additional arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Accounts of all records in an input, so that no omission, repetition or truncation goes unnoticed."""
+"""Keeps account of all records in an input, so that no omission, repetition or truncation goes unnoticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class IdAgreement:
         confirmed: Share of the claims, in a sample of captions, that are true of the image.
         chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
             the images.
-        z: Difference of the two shares in standard deviations under chance, or 0 if all captions make the same claims.
+        z: Difference between the two shares, in standard deviations under chance, or 0 if all captions make the same
+            claims.
     """
 
     confirmed: float
@@ -179,7 +180,7 @@ class RecordCount:
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:
-    """Returns True if the text of a record is missing or is one of :data:`NOTHING`."""
+    """Returns True if the text of a record is missing or is one of the texts in :data:`NOTHING`."""
     text = next((record[key] for key in TEXTS if key in record), record)
     if isinstance(text, str):
         return len(text) < SHORT and text.strip().casefold() in NOTHING

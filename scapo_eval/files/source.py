@@ -45,7 +45,7 @@ class Identity:
     Attributes:
         place: Device number and inode number of the file.
         size: Size of the file in bytes.
-        modified: Time of the last modification in nanoseconds.
+        modified: Time of the last modification, in nanoseconds.
     """
 
     place: tuple[int, int]
@@ -164,7 +164,7 @@ class Source:
             self._bytes.keep()
 
     def hash(self) -> None:
-        """Enables hashing of the bytes that are read, before decompression.
+        """Enables hashing of the bytes as they are read, before they are decompressed.
 
         This method must be called before any data is read.
         """
@@ -392,7 +392,7 @@ class _Bytes(Protocol):
 
     @property
     def taken(self) -> int:
-        """Total number of bytes for files, or number of bytes read so far for pipes."""
+        """For files, the total number of bytes; for pipes, the number of bytes read so far."""
 
     def at(self, offset: int, size: int) -> bytes:
         """Returns up to ``size`` bytes starting at an offset, or no bytes at the end of the input."""

@@ -129,8 +129,8 @@ def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[t
     return the same probabilities.
 
     Returns:
-        P(yes) for each request, or None if there is no completion or if the model assigns too little probability to the
-        two words.
+        P(yes) for each request, or None if there is no completion or if the model assigns too little probability to
+        "yes" and "no".
     """
     session.ask(wanted)
     found = [session.journal.get(session.key(each)) or Completion(error="not completed") for each in wanted]

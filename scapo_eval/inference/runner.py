@@ -33,7 +33,7 @@ class RequestCounts:
     Attributes:
         requests: Number of items in the output. Each item corresponds to one request.
         repeated: Number of requests that were repeated because of an unreadable verdict.
-        reused: Number of requests that were answered from the journal or by an equal request.
+        reused: Number of requests that were answered from the journal or with the answer to an equal request.
         failed: Number of items without a completion.
         unread: Number of items with an unreadable verdict after all tries.
         empty: Number of empty completions. Empty completions are not discarded, because they are answers of the model.

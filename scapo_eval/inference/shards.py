@@ -177,7 +177,7 @@ class Merged:
         failed: Number of rows in the merged file of failures.
         completions: Number of completions in the merged journal.
         differing: Number of requests for which several shards received different answers. If answers differ, the merged
-            journal keeps the first.
+            journal keeps the first one.
     """
 
     shards: int

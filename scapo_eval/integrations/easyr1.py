@@ -1,4 +1,4 @@
-r"""EasyR1 adapter with a reward on every token, and with advantages that preserve these rewards.
+r"""EasyR1 adapter that rewards every token and computes advantages that preserve these rewards.
 
 EasyR1 writes the reward of a response to its last token, and its trainer accepts only built-in estimators.
 :func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo`` in every process of

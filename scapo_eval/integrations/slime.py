@@ -29,7 +29,8 @@ IMAGE_ID = "image_id"
 
 
 class CreditedReward(float):
-    """Reward of a response, which is the sum over the response's pieces, with the credit of each token as an attribute.
+    """Reward of a response (the sum over the response's pieces), with an attribute that contains the credit of each
+    token.
 
     Attributes:
         tokens: (T,) credit of each response token.

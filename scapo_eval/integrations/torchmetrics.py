@@ -2,8 +2,8 @@
 evaluation, on one or several ranks.
 
 The state of the metric is a vector of summed counts. The memory use of the metric is therefore constant, and the states
-of several ranks are combined by summation. Sums determine only the values of the metrics. To obtain intervals, tests
-and values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
+of several ranks are combined by summation. From sums, only the values of the metrics can be determined. To obtain
+intervals, tests and values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
 """
 
 from __future__ import annotations

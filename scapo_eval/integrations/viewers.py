@@ -25,8 +25,8 @@ def to_fiftyone(
         run: Run that scored captions of the images in the data set.
         evidence: Records that ``--per-caption`` writes.
         prefix: Prefix of the field names.
-        key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file is the
-            id.
+        key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file serves
+            as the id.
 
     Returns:
         The number of updated samples.

@@ -1,9 +1,9 @@
 """The letters with which matches of an expression begin or end, used to judge places before the expression is tried
 there.
 
-The expressions of the cues match next to a word, and most of them continue with a space and one of a few words. Most
-places are therefore excluded by the first two letters of the next word or the last two letters of the preceding word,
-which array operations compare for all places at once. The letters are read from the expression.
+The cues' expressions match next to a word, and most of them then require a space and one of a few words. Most places
+are therefore excluded by the first two letters of the next word or the last two letters of the preceding word, which
+array operations compare for all places at once. The letters are read from the expression.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
 
     Args:
         pattern: Expression.
-        known: Lower-case text before the place, with which the match begins.
+        known: Lower-case text that precedes the place and begins the match.
     """
     return _mask(pattern, _Reader(1, known=known), True)
 
@@ -87,7 +87,7 @@ def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match that is read backward ends in any case."""
+    """Returns a (codes,) mask of the places at which a match that is read backward always ends."""
     return _mask(pattern, _Reader(-1, certain=True), False)
 
 
@@ -260,7 +260,7 @@ def _union(codes: Any) -> _Codes:
 
 
 def _possibly(characters: _Characters, state: _State, onward: _Rest) -> _Codes:
-    """Returns the codes that are possible after one character of a set."""
+    """Returns the codes that are possible after one character from a set."""
     space, comma, letters, other = characters
     if state in ("space", "x"):
         codes = _surely(characters, state, onward)

@@ -37,7 +37,8 @@ class Cue:
             required.
         presumes: True if a definite object immediately after the cue's words counts as a claim: "not sure if THE man
             holds a dog".
-        lists: True if the scope continues at "and" with an article: "a painting of two boats and a dog".
+        lists: True if the scope continues at an "and" that is followed by an article, as in "a painting of two boats
+            and a dog".
         any_item: True if words that are not mentions may also be items of such a list: "a mural of a tiger and a dog".
         headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
             lines: "Missing: the dog, the cat".

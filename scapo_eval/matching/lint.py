@@ -151,7 +151,7 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The matches of one template of an ignore rule in captions.
+    """Matches in captions for one template of an ignore rule.
 
     Attributes:
         rule: Ignore rule that contains the template.

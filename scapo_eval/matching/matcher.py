@@ -142,8 +142,8 @@ class AliasMatcher:
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
     ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Returns the mentions and uses of :meth:`find_left_out`, and the uses of these mentions among given uses, from
-        a single search.
+        """Returns, after a single search, the mentions and uses from :meth:`find_left_out`, and the uses of these
+        mentions among given uses.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)

@@ -113,7 +113,8 @@ class Found(NamedTuple):
         quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
-        marking: Indices of captions, including all captions with one of "[{|~", and all that are not ASCII.
+        marking: Indices of captions, including all captions that contain one of the characters "[{|~" and all captions
+            that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
         byte: Bytes of the other captions in ASCII, with separators and borders. This is empty if no words are watched.
@@ -148,7 +149,7 @@ class BatchMatcher:
         self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
-        """Returns the mentions and watched words in captions, which are searched in groups of about BATCH."""
+        """Returns the mentions and watched words in captions, which are searched in groups of about BATCH captions."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
@@ -280,7 +281,7 @@ of more than two words.
 
 
 class _TrieTables:
-    """The trie in the form of arrays, with a search over all words of a batch at once.
+    """The trie in the form of arrays, in which all words of a batch are searched for at once.
 
     The words of the vocabulary are numbered from 1. The number 0 represents any word outside the vocabulary.
     """

@@ -1,6 +1,7 @@
-"""A bounded memory of short texts with their states, which is searched for many texts at once.
+"""A bounded memory of short texts with their states, in which many texts are looked up at once.
 
-Captions repeat the words between a cue and a mention ("no <dog>", "a place for the <cars>"), so most states are known.
+The same words recur in captions between a cue and a mention ("no <dog>", "a place for the <cars>"), so most states are
+known.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class IgnoreRule:
         kind: One of CLASSES, or an empty text for phrases that are listed without a class.
         reason: Explanation of the rule for reviewers.
         templates: Mapping from templates, as written, to the phrases that they represent.
-        names: Position (first or last) of the words that determine the object of a compound.
+        names: Position (first or last) of the words that determine which object a compound denotes.
     """
 
     kind: str

@@ -219,7 +219,7 @@ def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
 def in_quotes(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions between quotation marks that are on one line and at most QUOTE_REACH characters apart.
+    """Yields the mentions between two quotation marks on one line that are at most QUOTE_REACH characters apart.
 
     A quotation that is only a mention does not count as a quotation if an article precedes it and the sentence names no
     writing, or if it is a key or an item in JSON.
@@ -381,7 +381,7 @@ def behind(
 ) -> Iterator[tuple[int, int]]:
     """Yields the mentions directly before a cue that applies to them, as in "Giraffes are typically tall".
 
-    The arguments are the same as for :func:`in_scope`, with cues that follow a mention.
+    The arguments are the same as for :func:`in_scope`, except that the cues follow a mention.
     """
     rules = shipped_rules().rules
     for k, begin, row, cue in rows:
@@ -436,7 +436,7 @@ def in_scope(
 
 
 def is_there(rule: CueRule, text: str, end: int) -> bool:
-    """Returns True if a rule applies to the cue word before ``end``, judging by the text before the word."""
+    """Returns True if a rule applies to the cue word before ``end``, based on the text before the word."""
     cue = rule.cue
     if (cue.behind or cue.not_behind) and not _stands_right(cue, text, end):
         return False

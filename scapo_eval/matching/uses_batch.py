@@ -63,7 +63,7 @@ class _Rules(NamedTuple):
         back_reach: (rules,) same quantity for the distance from a mention to the cue behind it.
         scopes: Rules with a scope, of each first rule.
         backs: For each first rule, the rules for the mention before the cue.
-        own_reach: (rules,) reach of each rule itself.
+        own_reach: (rules,) each rule's own reach.
         use: (rules,) position of the use in USES.
         before: (rules,) number of characters of the cue before the watched word. For example, "n't" is watched as "t".
         of_t: (rules,) bool, true for the rules of "t"; see :class:`~scapo_eval.matching.uses.CueRule`.
@@ -84,7 +84,7 @@ class _Rules(NamedTuple):
 
 
 class _Lists:
-    """Lists of integers in one array, for a repetition of rows by their lists."""
+    """Lists of integers in one array, used to repeat rows according to their lists."""
 
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
         self._counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
@@ -122,7 +122,7 @@ def _rules(uses: tuple[Use, ...]) -> _Rules:
 
 
 class _Letters:
-    """Letters around a cue that allow a rule to apply. They are read once a rule has occurred often.
+    """Letters around a cue that allow a rule to apply. They are read as soon as a rule has occurred often.
 
     Attributes:
         of: (rules,) row of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
@@ -289,7 +289,7 @@ class _Batch:
 
     Args:
         texts: Captions.
-        found: Mentions and cue words, none of them in a caption of ``Found.plain``.
+        found: Mentions and cue words, none of which are in a caption of ``Found.plain``.
         uses: Uses to find.
     """
 
@@ -451,8 +451,8 @@ class _Batch:
             yield rules[rule], self._texts[k], self._ends[row]
 
     def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the mentions that cues behind them may refer to, judging by the letters behind the mentions
-        and the cues, and by the last letters of the mentions.
+        """Returns a mask of the mentions that cues behind them may refer to, based on the letters behind the mentions
+        and the cues, and on the last letters of the mentions.
 
         Args:
             row: Rows of the mentions.
@@ -475,7 +475,7 @@ class _Batch:
         return _rows(self._caption[row], row, mentions.start[row], mentions.end[row])
 
     def _listed(self, row: Ints) -> NDArray[np.bool_]:
-        """Returns a (rows,) mask of the mentions in a list without commas.
+        """Returns a (rows,) mask of the mentions that belong to a list without commas.
 
         Such a list consists of three adjacent mentions, or of two adjacent mentions at the beginning of a text.
         Mentions in a list are not modifiers.

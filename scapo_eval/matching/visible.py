@@ -140,7 +140,7 @@ def disguises() -> str:
 
 
 def is_disguised(text: str) -> bool:
-    """Returns True if look-alike letters or zero-width characters disguise words of a text. The function does not check
-    hidden spans.
+    """Returns True if words of a text are disguised by look-alike letters or zero-width characters. The function does
+    not check hidden spans.
     """
     return plain_letters(text) != text or without_breaks(text) is not None

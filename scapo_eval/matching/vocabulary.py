@@ -71,13 +71,13 @@ class Vocabulary:
         labels: Canonical names of the labels, in order.
         aliases: Mapping from aliases, as written, to labels.
         ignore: Phrases that compete with aliases for the longest match but yield no mention.
-        compounds: Mapping from the phrases of rules with ``names`` to the labels of their heads ("baseball cap" to
-            hat). Compounds are not considered aliases.
+        compounds: Mapping from the phrases of rules with ``names`` to the labels of their heads (from "baseball cap" to
+            "hat"). Compounds are not considered aliases.
         heads: Aliases that are modifiers if they describe the color of the next noun ("an orange shirt", but not "an
             orange").
-        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" of elephants. An alias in
-            ``kin`` refers to an animal if the caption names a label in ``kin_of`` and no other word in the caption
-            names a person.
+        kin: Aliases that are modifiers if they refer to an animal, such as "the mother" in a caption about elephants.
+            An alias in ``kin`` refers to an animal if the caption names a label in ``kin_of`` and no other word in the
+            caption names a person.
         kin_of: Labels of the animals that the aliases in ``kin`` can refer to.
         senses: Aliases that are modifiers if other words of the caption indicate another meaning.
         rules: Rules that define the ignore phrases, for reviewers.
@@ -529,7 +529,7 @@ def _reviewed(reviewed: object) -> dict[str, list[str]]:
 
 
 def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]], list[Sense]]:
-    """Returns the ignore rules of one file, its conditional aliases, and its senses."""
+    """Returns the ignore rules, the conditional aliases and the senses of one file."""
     if not isinstance(document, dict):
         raise InputError(
             "not a valid rules file: expected keys 'lists', 'ignore', 'heads', 'kin', 'kin_of', 'senses'",
@@ -594,8 +594,8 @@ def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
 
 
 def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yields the compounds of rules with ``names``, each with the label that the compound names, or None if it names no
-    label.
+    """Yields the compounds of the rules that have ``names``, each paired with the label that it names, or with None if
+    it names no label.
 
     A compound denotes the label of the longest alias that its last (or first) words form. Compounds that are also
     aliases are omitted.

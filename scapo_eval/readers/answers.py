@@ -21,8 +21,8 @@ def read_answers(
     them are yielded.
 
     The id of an answer is the question id in the file. If the layout has no ids, the line number (from 1) is used as
-    the id, which may differ from the question's id. Answers without ids can be matched to questions by a comparison of
-    the question texts.
+    the id and may differ from the question's id. Answers without ids can be matched to questions by a comparison of the
+    question texts.
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.

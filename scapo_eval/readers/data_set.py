@@ -29,8 +29,8 @@ _BLOCK = 1 << 20
 
 
 def is_data_set(path: str) -> bool:
-    """Returns True if a path is a pattern that is not the name of an existing file, or a folder that is not recognized
-    as another kind of input.
+    """Returns True if a path is either a folder that is not recognized as another kind of input, or a pattern that is
+    not the name of an existing file.
     """
     if is_remote(path) or "\0" in path:
         return False
@@ -57,8 +57,8 @@ def _unpacked_name(name: str) -> str:
 
 
 def input_at(path: Input) -> Source:
-    """Returns the input at a path, which is a file or all files of a folder or pattern. A ``Source`` is returned
-    unchanged.
+    """Returns the input at a path: a file, all files in a folder, or all files that match a pattern. A ``Source`` is
+    returned unchanged.
     """
     if isinstance(path, Source):
         return path

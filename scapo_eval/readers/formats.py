@@ -47,7 +47,7 @@ class ForeignCaption:
     """One caption from a file in any layout.
 
     Attributes:
-        line: Number of the line, array element or row in the file, from 1.
+        line: Number of the line, array element or row in the file, counted from 1.
         image_id: Canonical image id.
         caption: Text of the caption.
         model: Model that wrote the caption, or None if the file does not name the model.
@@ -510,8 +510,8 @@ def _vlmevalkit_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _rollout_answer(prompt: str, response: str, label: str) -> AnswerOf:
-    """Returns a function that reads answers from rollouts. The line number is used as the id, because rollouts have
-    none.
+    """Returns a function that reads answers from rollouts. The line number is used as the id, because rollouts have no
+    ids.
     """
 
     def answer(row: Record, line: int) -> Answer:

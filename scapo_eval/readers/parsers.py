@@ -40,8 +40,8 @@ def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | Non
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Returns the answer that the first word for yes or no in a response expresses, or None if the response contains no
-    such word.
+    """Returns the answer expressed by the first word in a response that means yes or no, or None if the response
+    contains no such word.
     """
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
     return next(filter(None, said), None)
@@ -69,7 +69,8 @@ _VLMEVALKIT_STOPS = 32  # its re.sub is handed a flag of that value where the co
 
 
 def vlmevalkit(response: str) -> YesNo | None:
-    """Applies VLMEvalKit's rule, by which a response is valid only if exactly one of the words yes and no occurs.
+    """Applies VLMEvalKit's rule, by which a response is valid only if it contains exactly one of the words "yes" and
+    "no".
 
     If a punctuation mark is next to a space anywhere in the text, all its occurrences are deleted. All other
     punctuation marks are replaced by spaces. If the text contains a comma between digits, all punctuation marks are

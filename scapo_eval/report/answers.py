@@ -70,7 +70,7 @@ def read_answer_evidence(
     Args:
         name: Name of the benchmark, as returned by :func:`answers_in`.
         files: System name -> file.
-        resampling: Settings of the intervals.
+        resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
@@ -86,7 +86,7 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """Returns the answers to every benchmark in the page's format: the questions and each system's answers to them.
+    """Returns, in the page's format, the questions of every benchmark and each system's answers to them.
 
     A missing answer is represented by None.
     """

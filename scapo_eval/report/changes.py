@@ -1,4 +1,4 @@
-"""Tests, based on counts per image, of the changes between two systems' captions: changed labels, changed lengths, and
+"""Tests of the changes between two systems' captions, based on counts per image: changed labels, changed lengths, and
 an example image.
 """
 
@@ -32,8 +32,8 @@ class LabelChange:
     Attributes:
         label: Name of the label.
         difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
-        low, high: Bounds of the 95 % interval, computed by the same method as for metrics. The bounds are None without
-            resamples, and for labels with smaller changes.
+        low, high: Bounds of the 95 % interval, computed by the same method as for metrics. The bounds are None if there
+            are no resamples, and for labels with smaller changes.
         p_holm: Corrected p-value of an exact sign test over the images in which the two systems differ. The p-value is
             corrected for all labels that changed, except those that are too rare to be significant
             (:func:`~scapo_eval.results.families.tarone_holm`).

@@ -70,8 +70,8 @@ def check_claims(
     resampling: Resampling,
     on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Run, CheckedSystem]:
-    """Scores the claims in a caption file like :func:`scapo_eval.benchmarks.claimscore.score_claims`, and returns the
-    claims together with the scores.
+    """Scores the claims in a caption file in the same way as :func:`scapo_eval.benchmarks.claimscore.score_claims`, and
+    returns the claims together with the scores.
     """
     kept: list[CheckedCaption] = []
 

@@ -231,7 +231,7 @@ class Report:
         groups: Results, one entry per benchmark. The first run of each benchmark is the baseline.
         captions: Systems whose captions are available. The first of these systems is the baseline.
         claims: Systems whose claims were judged, with the verdicts.
-        checked: Systems whose captions were compared with scenes, for claims of every kind.
+        checked: Systems whose captions were checked against scenes for claims of every kind.
         answers: Systems whose answers to questions are available, with the ground truth of the answers.
         training_logs: Logs of training runs.
         trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
@@ -432,7 +432,7 @@ class Plane:
         title: Title of the plot.
         points: Systems that have a value for both metrics.
         trails: For each training run, the indices of its checkpoints in ``points``, in order.
-        arrows: Indices into ``points`` of the systems to which an arrow from the baseline is drawn.
+        arrows: Indices (into ``points``) of the systems to which an arrow from the baseline is drawn.
         note: Note about systems that were scored on different images, or an empty string if all systems were scored on
             the same images.
     """

@@ -106,7 +106,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
 
 
 def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[dict[str, Any]]:
-    """Returns the image and the text of the captions with the most absent objects. Among equally ranked captions,
+    """Returns the images and the texts of the captions with the most absent objects. Among equally ranked captions,
     shorter ones come first.
     """
     wrong = (run.claimed & (run.states == 0)).sum(axis=1)

@@ -199,7 +199,7 @@ def _verdict(
 ) -> tuple[str, Tone]:
     """Returns the verdict and its color.
 
-    If the test of the caption score is significant, the verdict is based on the caption score instead of its two rates.
+    If the test of the caption score is significant, the verdict is based on the caption score and not on its two rates.
     The verdict adds "overall" if one of the rates is significantly worse. All other metrics for which one direction is
     better also count.
     """

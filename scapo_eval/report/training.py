@@ -107,8 +107,8 @@ class _Numbers:
         return at
 
     def packed(self) -> bytes:
-        """Returns the bytes of all numbers. The first bytes of all numbers are stored first, followed by the second
-        bytes and so on, which improves compression.
+        """Returns the number of bytes that all numbers occupy. The first bytes of all numbers are stored first,
+        followed by the second bytes and so on, which improves compression.
         """
         if not self._columns:
             return b""

@@ -1,5 +1,5 @@
-"""Server for a report that follows its inputs. The page is accessible only from the same computer and is rebuilt when a
-file changes.
+"""Server for a report that is updated whenever its inputs change. The page is accessible only from the same computer
+and is rebuilt when a file changes.
 
 The address of the page contains a random token, and the Host header must be a loopback name (to prevent DNS rebinding).
 The page can send requests only to its own server, to ask whether the inputs have changed.
@@ -44,7 +44,7 @@ class ReportServer(ThreadingHTTPServer):
         make: Function that creates the page for a given state of the inputs. The page must contain the state of the
             inputs.
         state: Function that returns the current state of the inputs.
-        port: Number of the port to listen on, or 0 for any free port.
+        port: Port to listen on, or 0 for any free port.
         failed: Callback that receives the reason if a page cannot be created. If no page can be created, the previous
             page is kept.
 

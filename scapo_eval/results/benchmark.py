@@ -165,13 +165,13 @@ class Benchmark:
             models.
         recognizes: Function that returns True if an answer without a benchmark name belongs to this benchmark, based on
             its mode or question.
-        recognizes_file: Function that returns a description of a file of answers for messages, or None if the file does
-            not belong to this benchmark.
+        recognizes_file: Function that returns a description of an answer file for use in messages, or None if the file
+            does not belong to this benchmark.
         prompts: Function that receives a question file and its first record and returns ``(line, record)`` for every
             prompt. Each record contains ``id``, ``prompt`` (or ``question``), ``image`` and the fields to copy into the
             answer. The function returns None if the file does not belong to this benchmark.
-        augmented: Function that scores plain and description-augmented answers by the same rules, see
-            :mod:`scapo_eval.benchmarks.augmented`, or None if the benchmark does not support this comparison.
+        augmented: Function that scores plain and description-augmented answers by the same rules (see
+            :mod:`scapo_eval.benchmarks.augmented`), or None if the benchmark does not support this comparison.
         view: Function that returns, for each system, a run and its
             :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` objects, which the report displays side by side.
             The arguments of the function are the systems' files by name, the resampling settings and a callback for

@@ -38,7 +38,7 @@ def compare(
             ``p_equivalence``.
 
     Returns:
-        The runs with intervals by the same method, a joint verdict on every system
+        The runs with intervals computed by the same method, a joint verdict on every system
         (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains the fields
         ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
         from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for

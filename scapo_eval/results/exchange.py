@@ -1,8 +1,8 @@
 """Export of results to the schema of Every Eval Ever (evalevalai.com), version 0.3.
 
-Each system and benchmark yields one document, which describes the model, the evaluation, and every metric with its
-value and uncertainty. The schema requires information about a model that a results file does not contain. Missing
-information is exported as ``unknown``.
+Each combination of a system and a benchmark yields one document, which describes the model, the evaluation, and every
+metric with its value and uncertainty. The schema requires information about a model that a results file does not
+contain. Missing information is exported as ``unknown``.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
     are merged.
 
     Args:
-        runs: Content of the imported files, of which there is at least one.
+        runs: Contents of the imported files (at least one).
         name: Name of the system if all files belong to the same system, otherwise None. If no name is given, the model
             or the file name identifies the system of each file.
 
@@ -296,7 +296,8 @@ def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
     """Returns the overall accuracies of MMBench from a table with circular scoring (``_acc.csv``) or with circular and
     vanilla scoring (``_acc_all.csv``).
 
-    Tables with vanilla scoring from older versions have the same columns, so only the file name distinguishes them.
+    Tables that older versions wrote with vanilla scoring have the same columns, so only the file name distinguishes
+    these tables.
     """
     splits = {str(row.get("split") or "") for row in table}
     both: dict[str, tuple[str, float | None]] = {}

@@ -1,10 +1,11 @@
 """Confidence intervals that keep their coverage for values near 0 and 1, and the quantile functions that they require.
 
-The interval of a share is Wilson's score interval (Wilson 1927) with Student's quantile. The number of trials in
-Wilson's interval is the effective size of the sample (:func:`~scapo_eval.results.linear.effective_size`). If there are
-at most three events, the lower bound is a Poisson bound (Brown, Cai & DasGupta 2001). The interval of the difference
-between two systems on the same images combines the two systems' intervals and the correlation of their values (Newcombe
-1998, method 10; Zou & Donner 2008). The interval of a metric that is not a share is Student's interval.
+The interval of a share is Wilson's score interval (Wilson 1927), computed with Student's quantile. The number of trials
+in Wilson's interval is the effective size of the sample (:func:`~scapo_eval.results.linear.effective_size`). If there
+are at most three events, the lower bound is a Poisson bound (Brown, Cai & DasGupta 2001). The interval of the
+difference between two systems on the same images combines the two systems' intervals and the correlation of their
+values (Newcombe 1998, method 10; Zou & Donner 2008). The interval of a metric that is not a share is Student's
+interval.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 
 
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
-    """Returns the lower bound of a share with few events. The bound is a Poisson bound that uses the approximation by
+    """Returns the lower bound for a share with few events. The bound is a Poisson bound that uses the approximation by
     Wilson and Hilferty (1931).
     """
     events = share * n

@@ -1,6 +1,6 @@
 """Metrics expressed as ratios of sums over images. Intervals, tests and power analysis are based on these ratios.
 
-A metric is a function of summed counts. Near the sums of a run, a metric is approximately (to first order) a ratio
+A metric is a function of summed counts. For sums close to those of a run, a metric is, to first order, a ratio
 ``sum(numerators) / sum(volumes)`` with one numerator and one volume per image. This method is called linearization or
 infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ratio, its counts are the numerators and
 volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
@@ -89,7 +89,7 @@ def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floa
     Args:
         value: Fractions, in an array of any shape. All other arguments are broadcast to this shape.
         variance: Squared standard error, estimated from the variation over images.
-        trials: Number of trials, or 0 if it is unknown, so that the number of images is used instead.
+        trials: Number of trials, or 0 if it is unknown, in which case the number of images is used instead.
         images: Number of images.
 
     Returns:

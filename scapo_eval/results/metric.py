@@ -134,7 +134,7 @@ class Ratio:
 
 
 def ratio(numerator: str, denominator: str, unit: int = 1) -> Formula:
-    """Returns the formula of the share ``sum(numerator) / sum(denominator)``. The formula returns NaN if the
+    """Returns the formula for the share ``sum(numerator) / sum(denominator)``. The formula returns NaN if the
     denominator is 0.
 
     Example:

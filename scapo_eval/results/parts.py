@@ -42,7 +42,7 @@ class Parts:
 
         Args:
             columns: Names of the counts.
-            label: Function that maps a value to the name of its slice, see :func:`labels_of`.
+            label: Function that maps a value to the name of its slice (see :func:`labels_of`).
 
         Raises:
             InputError: If there are more than MOST_SLICES slices.

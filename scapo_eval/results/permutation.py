@@ -2,11 +2,11 @@
 
 The null hypothesis is that both systems have the same value of a metric. This hypothesis does not require the systems
 to behave alike: one system may make five times as many claims as the other. A test that swaps the rows of single images
-(Noreen 1989) has the stronger null hypothesis that the systems behave alike. As a test of equal values, it rejects too
-often if the systems make different numbers of claims, and too rarely if claims are clustered within images. To correct
-these errors, the difference is divided by its standard error, both in the data and in every swapped sample. The
-resulting test is exact if the rows are exchangeable. In large samples, it has the correct size whenever the two systems
-have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null hypothesis
+(Noreen 1989) has the stronger null hypothesis that the systems behave alike. When used as a test of equal values, it
+rejects too often if the systems make different numbers of claims, and too rarely if claims are clustered within images.
+To correct these errors, the difference is divided by its standard error, both in the data and in every swapped sample.
+The resulting test is exact if the rows are exchangeable. In large samples, it has the correct size whenever the two
+systems have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null hypothesis
 (:func:`~scapo_eval.results.intervals.null_variance`). The test therefore does not underestimate the uncertainty of a
 system that has no events.
 """

@@ -142,7 +142,7 @@ class Cell:
         value: Value of the metric, or None if there is none.
         low, high: Bounds of the interval if the table displays it, otherwise None.
         stars: Stars that mark a significant difference from the baseline.
-        best: True if the value is the best of its column and significantly better.
+        best: True if the value is the best in its column and significantly better.
         difference: Difference from the baseline if the table displays it, otherwise None.
     """
 

@@ -48,12 +48,12 @@ class Resampling:
 
     Attributes:
         resamples: Number of resamples, or 0 to omit intervals and tests.
-        seed: Seed of numpy's default generator.
+        seed: Seed for numpy's default generator.
         confidence: Confidence level of the intervals.
         bootstrap: Kind of bootstrap for ``percentile`` intervals: ``multinomial``, or ``poisson``, whose sums can be
             added across machines (:mod:`scapo_eval.results.poisson`). By default, ``poisson`` is used for more than
             200,000 images.
-        interval: Method for the intervals: ``wilson``, or ``percentile`` for bootstrap intervals, see
+        interval: Method for the intervals: ``wilson``, or ``percentile`` for bootstrap intervals; see
             :mod:`scapo_eval.results.stats`.
         test: Name of the test in the comparison that contains the run, or None for a single run.
     """
@@ -123,7 +123,7 @@ class Run:
         n_records: Number of scored records (captions, answers).
         other_counts: Counts for the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
         verdicts: Correctness of single items (yes/no answers), for McNemar's test.
-        printed: Values as the official script prints them, in parity mode.
+        printed: In parity mode, the values as the official script prints them.
         notes: Sentences that a reader of the values should know.
         resampling: Settings for the intervals.
         account: Numbers of read, scored and skipped records of the file, or None if they were not recorded.

@@ -9,7 +9,7 @@ without studentization (``approximate_randomization``).
 Images with equal counts are interchangeable. The bootstrap therefore draws the number of occurrences of each distinct
 row from a multinomial distribution, which is exactly equivalent to drawing images. Drawing distinct rows is faster and
 does not depend on the order of the input. If there are more than POISSON_ABOVE images, or on request, the resamples
-come from :mod:`scapo_eval.results.poisson`, with which no process needs to read all images.
+come from :mod:`scapo_eval.results.poisson`, so that no process needs to read all images.
 
 Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization), McNemar 1947. The
 p-values ``(hits + 1) / (R + 1)`` include the observed statistic as one of the samples.
@@ -151,7 +151,7 @@ def bootstrap(
         table: Counts per image, with the columns of the metric set.
         metrics: Metric set.
         resamples: Number of resamples R. With 0 resamples, the intervals are empty.
-        seed: Seed of numpy's default generator.
+        seed: Seed for numpy's default generator.
         confidence: Confidence level, which is the share of the resamples inside the interval.
         kind: Bootstrap method, or None to select it by the number of images, see :func:`bootstrap_of`.
 
@@ -202,8 +202,8 @@ def paired_differences(
         resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, tests and intervals are
             omitted.
         test: Name of the test that computes the p-values. ``mcnemar`` (exact) treats all items as independent, even
-            items of one image. Metrics without verdicts on individual items use the studentized permutation test
-            instead, and ``Comparison.test`` names the test.
+            items about the same image. Metrics without verdicts on individual items use the studentized permutation
+            test instead, and ``Comparison.test`` names the test.
         interval: Method for the intervals. ``percentile`` selects the paired bootstrap.
         verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
         kind: Bootstrap method, or None to select it based on the number of shared images.
@@ -295,7 +295,7 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """Returns the larger p-value of two one-sided tests (Schuirmann 1987) for metric k."""
+        """Returns the larger of the p-values of two one-sided tests (Schuirmann 1987) for metric k."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -470,5 +470,5 @@ def _number(value: Floats) -> float | None:
 
 
 def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Returns a mapping from each metric to its value over the whole table, or to None if it has no value."""
+    """Returns a mapping from each metric to its value over the whole table, or to None if the metric has no value."""
     return {name: _number(value) for name, value in metrics.score(table.total).items()}

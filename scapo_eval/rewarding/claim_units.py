@@ -2,7 +2,7 @@
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
 count, and "left of" and "right of" with swapped objects state the same relation. A false claim is penalized for its
-content. A count that adds nothing to presence ("at least one dog") is not counted.
+content. A count that states no more than presence ("at least one dog") is not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COUNT = KINDS.index("count")
 
 
 class Unit(NamedTuple):
-    """A claim about more than presence, which is counted once per piece.
+    """A claim that states more than presence and is counted once per piece.
 
     Attributes:
         kind: Claim kind.
@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 
 class UnitColumns(NamedTuple):
-    """Claims beyond presence in n texts, as columns.
+    """Claims in n texts that go beyond presence, as columns.
 
     Attributes:
         text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
@@ -80,7 +80,7 @@ class UnitReader:
 
     @property
     def signature(self) -> str:
-        """The scenes and the extraction rules with their hashes, for a signature."""
+        """The scenes and the extraction rules, each with its hash, for a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
     def read(
@@ -150,7 +150,7 @@ class UnitReader:
 
     @staticmethod
     def _facts(parts: NDArray[np.int64], values: Sequence[str]) -> NDArray[np.int64]:
-        """Returns the parts of contents, followed by the parts of the facts that they state if they are true."""
+        """Returns the parts of contents, followed by the parts of the facts that the contents state if true."""
         kind, label, other, value, _ = parts.T
         fact = parts.copy()
         fact[:, 4] = 2  # a fact, which no false claim is counted with

@@ -1,4 +1,4 @@
-"""Detects repeated wording by the share of a piece's word pairs that are new in the response."""
+"""Detects repeated wording from the share of a piece's word pairs that are new in the response."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ class RewardConfig:
             every token with text. The function ``response_reward`` receives the result as its argument.
         answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
-        template_discount: Share of the gain for new labels that a piece loses if its other words repeat an earlier
-            piece of the response. The share ranges from 0 (the paper's choice) to 1.
+        template_discount: Share by which a piece's gain for new labels is reduced if the other words of the piece
+            repeat an earlier piece of the response. The share ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
             ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
@@ -217,7 +217,7 @@ class RewardConfig:
 
         Each new fact yields a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
         Each hallucinated object is penalized, even if its name is quoted or misspelled. Objects that are denied, asked
-        about, quoted or used in a comparison yield no gain. Only claims in the answer count, not claims in the
+        about, quoted or used in a comparison yield no gain. Only claims in the answer are counted, not claims in the
         reasoning.
 
         Args:
@@ -292,8 +292,8 @@ class RewardColumns:
             counts as present.
         rep: (parts,) int64 number of repeated supported labels in each part.
         hal: (parts,) int64 number of hallucinated labels in each part.
-        generated: (n,) int64 number of distinct claimed labels of each response whose state is known.
-        hallucinated: (n,) int64 number of distinct claimed labels in each response that are absent.
+        generated: (n,) int64 number of distinct labels that each response claims and whose state is known.
+        hallucinated: (n,) int64 number of distinct claimed labels that are absent, for each response.
         covered: (n,) int64 number of distinct labels that each response claims and that are present.
         unknown: (n,) int64 number of distinct claimed labels with an unknown state in each response.
         silent: (parts,) bool mask of the parts that have neither gain nor penalty. A part is silent if it lies outside
@@ -308,8 +308,8 @@ class RewardColumns:
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
         kinds: Claim kinds that Eq. 1 counts. If kinds of claims other than presence are counted, all counts include the
             claims of these kinds.
-        units: Distinct claims beyond presence. In ``claim_label``, the value ``len(labels) + k`` refers to
-            ``units[k]``.
+        units: Distinct claims that go beyond the presence of an object. In ``claim_label``, the value ``len(labels) +
+            k`` refers to ``units[k]``.
     """
 
     image_ids: Sequence[object]
@@ -407,7 +407,7 @@ class RewardColumns:
             eos: Credit for the end-of-sequence token; see :meth:`RewardResult.token_advantages`.
             truncated: Treatment of the last piece of an unfinished response; see
                 :meth:`RewardResult.token_advantages`.
-            finished: True for responses that ended by themselves, as one value or as one value per response.
+            finished: True for responses that ended by themselves, as a single value or as one value per response.
         """
         flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
         bounds = indptr.tolist()
@@ -464,7 +464,7 @@ class RewardResult:
 
     @property
     def parts(self) -> list[Part]:
-        """The pieces in order, which together form the entire response."""
+        """The pieces, in order; together, they form the entire response."""
         rows = self._pieces
         columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
@@ -626,7 +626,7 @@ class SubsentenceReward:
 
     @property
     def signature(self) -> Signature:
-        """The signature in one line, which makes the rewards reproducible."""
+        """The one-line signature, which makes the rewards reproducible."""
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
         settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
@@ -968,7 +968,7 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """Returns the claims of this object together with the claims beyond presence, without duplicates within a
+        """Returns this object's claims together with the claims that go beyond presence, without duplicates within a
         piece.
 
         Claims beyond presence have indices that follow those of the labels.
@@ -1051,8 +1051,8 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """Returns the (places,) index of the piece that contains each place. A place consists of a text index and a
-    character offset.
+    """Returns, as a (places,) array, the index of the piece that contains each place. A place consists of a text index
+    and a character offset.
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own

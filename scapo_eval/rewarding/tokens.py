@@ -144,7 +144,7 @@ class _TokenTable:
             that ``first`` refers to come after row ``n_ids``.
         lengths: (rows,) int64 length of each row in bytes.
         n_ids: Number of ids in the vocabulary.
-        first: Mapping from ids to rows for tokens that are decoded differently at the beginning of a text (without
+        first: Mapping from ids to rows for tokens that are decoded differently at the beginning of a text (without a
             leading space).
         special: (ids + 1,) mask of the tokens that decoding skips.
         fallback: (ids + 1,) mask of the byte tokens ``<0x..>``, or None for byte-level tokenizers.
@@ -161,8 +161,8 @@ class _TokenTable:
     size: int
 
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-        """Returns the text and the (T, 2) spans of one sequence. ASCII text is handled by a faster method than in
-        :meth:`decode`.
+        """Returns the text and the (T, 2) spans of one sequence. ASCII text is handled by a faster method than the one
+        in :meth:`decode`.
         """
         indptr = np.array([0, len(ids)])
         joined, lengths = self._written(ids, indptr)
@@ -234,7 +234,7 @@ class _TokenTable:
     def _with_replacements(
         self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[str, NDArray[np.bool_]]:
-        """Decodes invalid UTF-8 bytes like the tokenizer, and marks the bytes at which characters begin.
+        """Decodes invalid UTF-8 bytes as the tokenizer does, and marks the bytes at which characters begin.
 
         A byte-level decoder replaces each longest valid prefix of a character by one U+FFFD. With byte fallback, every
         byte of a sequence of byte tokens is replaced if the sequence as a whole is invalid.

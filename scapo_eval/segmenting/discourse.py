@@ -1,7 +1,7 @@
 """The rule ``discourse``, which segments text from recent models, including Markdown, into clause-sized units.
 
 Each unit is an elementary unit in the sense of discourse analysis, that is, a clause with its own claims. A unit can
-end only at a punctuation mark, and the surrounding words determine if the unit ends there. The rule does not cut
+end only at a punctuation mark, and the surrounding words determine whether the unit ends there. The rule does not cut
 between consecutive adjectives, between subject and verb, or between list items that are not clauses.
 ``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the
 rule. The run time is linear in the length of the text.

@@ -1,8 +1,8 @@
 """Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, with equal results.
 
-Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions of
-``discourse.py`` are then array operations over all chunks of a batch. Only lists with locations are followed chunk by
-chunk.
+Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions in
+``discourse.py`` are then made with array operations over all chunks of a batch. Only lists with locations are followed
+chunk by chunk.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class Runs(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The listed words, where number 0 is a word that occurs nowhere.
+    """The listed words; word number 0 is a word that occurs nowhere.
 
     Attributes:
         number: (slots,) number of the word in each slot of a hash table.
         head, tail: (words,) first eight bytes, and last eight bytes of longer words.
         length: (words,) number of characters in each word.
-        bits: (words,) bits of the word.
-        factor: Factor of the hash, with which each word has its own slot.
+        bits: (words,) bits of each word.
+        factor: Factor with which the hash assigns each word its own slot.
     """
 
     number: NDArray[np.int16]
@@ -138,7 +138,9 @@ def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.in
 
 
 def _endings() -> NDArray[np.int64]:
-    """Returns the (second-to-last, last) endings of words, based on their last two bytes. More of a word may decide."""
+    """Returns the (second-to-last, last) endings of words, based on their last two bytes. A longer part of a word may
+    be needed to decide.
+    """
     endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
     endings[ord("g"), ord("n")] = _BIT["ing"]
     endings[ord("d"), ord("e")] = _BIT["ed"]
@@ -351,7 +353,7 @@ def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _open_lists(chunks: _Chunks, first: NDArray[np.int64], opens: NDArray[np.bool_]) -> None:
-    """Opens the items of lists after an opening, if all their items specify a location."""
+    """Opens the items of each list that follows an opening, if all items of the list specify a location."""
     heads = (opens & ~chunks.is_last).nonzero()[0]
     heads = heads[~opens[heads + 1] & chunks.comma[heads + 1]]
     long_enough = chunks.n_words >= MIN_WORDS

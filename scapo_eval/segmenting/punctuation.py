@@ -103,8 +103,8 @@ def _parts_clauses(text: str, at: int, end: int, urls: Urls) -> bool:
 
 
 def _glued_sentence(text: str, at: int, end: int, urls: Urls) -> bool:
-    """Returns True if a sentence ends at a mark that is not followed by a space, as in ``...on a table.The cat`` or at
-    an ideographic mark.
+    """Returns True if a sentence ends at a mark without a following space, as in ``...on a table.The cat``, or at an
+    ideographic mark.
     """
     if text[at] in "\u3002\uff01\uff1f":
         return True

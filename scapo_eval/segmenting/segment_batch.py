@@ -1,4 +1,4 @@
-"""Segmentation of many texts, with common cases processed by NumPy for a thousand texts at once.
+"""Segmentation of many texts, in which NumPy processes the common cases for a thousand texts at once.
 
 A common case is a letter followed by a period and a space. Texts with less common cases are passed to ``segment.py``,
 which defines the segmentation. For every text, the results equal those of ``segment.py``.
@@ -543,7 +543,7 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks over periods after digits. The first mask is True for periods that end a sentence, and the
+    """Returns two masks for periods that follow digits. The first mask is True for periods that end a sentence, and the
     second for periods that must be examined individually.
     """
     begin = at - 1

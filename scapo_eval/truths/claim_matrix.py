@@ -71,13 +71,13 @@ class ClaimMatrix:
         probabilities: NDArray[np.float32] | None = None,
         vocabulary_fingerprint: str = "",
     ) -> ClaimMatrix:
-        """Returns the matrix of n claims.
+        """Returns the matrix for n claims.
 
         Args:
             image_ids: Canonical image id of each claim. Claims about the same image are adjacent.
             claims: Distinct claims of each image.
             states: (n,) states: 1 true, 0 false, -1 unknown.
-            probabilities: (n,) P(true), NaN where a claim has none, or None.
+            probabilities: (n,) array of P(true), with NaN for claims without a probability, or None.
             vocabulary_fingerprint: Fingerprint of the vocabulary whose labels the claims name.
         """
         sizes = [(image, sum(1 for _ in group)) for image, group in groupby(image_ids)]

@@ -68,8 +68,8 @@ class PresenceOracle(TruthColumns):
         - Tables with the columns ``image_id,label[,present]`` (CSV, TSV, parquet).
         - AMBER ``annotations.json``.
 
-        Each format may be compressed as ``.gz`` or ``.zst``. docs/data.md explains the meaning of absence in each
-        format.
+        Files in each format may be compressed as ``.gz`` or ``.zst``. docs/data.md explains the meaning of absence in
+        each format.
 
         Raises:
             InputError: If the format is unsupported.

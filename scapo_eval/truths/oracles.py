@@ -40,8 +40,8 @@ Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
 class Oracle(Protocol):
     """Protocol of an oracle that returns the state of (image, label) cells when a response claims them.
 
-    If the oracle defines ``__contains__``, rows with images that it does not contain are faulty. If the oracle has a
-    string attribute ``fingerprint``, the reward's signature includes the fingerprint.
+    If the oracle defines ``__contains__``, rows whose images it does not contain are treated as faulty. If the oracle
+    has a string attribute ``fingerprint``, the reward's signature includes the fingerprint.
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
@@ -236,8 +236,8 @@ class JudgedOracle:
     """An oracle that queries a judge once about each cell and stores the answers in a file.
 
     The file contains JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers
-    are appended when they arrive, so that a killed process loses none of them. Several processes may share a file, but
-    may then query the judge about a cell twice.
+    are appended when they arrive, so that none of them are lost if the process is killed. Several processes may share a
+    file, but may then query the judge about a cell twice.
 
     Args:
         judge: Function that returns the values of cells without a stored answer.

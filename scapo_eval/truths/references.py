@@ -248,9 +248,7 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns the rarity ``log(1 + N / (n + 1))``, which is positive, of a word in the references of
-        n of N images.
-        """
+        """Returns the rarity of a word in the references of n of N images, ``log(1 + N / (n + 1))`` > 0."""
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -332,7 +330,7 @@ def reference_truth(
     leave_out_self: bool = False,
     any_fingerprint: bool = False,
 ) -> WeightedTruth:
-    """Returns a ground truth from references, which can be joined with another ground truth.
+    """Returns a ground truth that is built from references and can be joined with another ground truth.
 
     Args:
         references: Reference captions of the images.
@@ -612,8 +610,8 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth from references: rows of images with all references, then rows of images without one
-    reference.
+    """Rows of a ground truth from references: rows for images with all references, followed by rows for images without
+    one of the references.
 
     Attributes:
         image: Position of the image of each row.

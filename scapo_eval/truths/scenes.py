@@ -156,7 +156,7 @@ def state_of(kind: str, answer: str) -> State:
 
 
 class _JudgedScenes(Mapping[str, SceneGraph]):
-    """Scene graphs that contain only the answers of a claim matrix. They are built when they are first used."""
+    """Scene graphs that contain only the answers in a claim matrix. They are built when they are first used."""
 
     def __init__(self, matrix: ClaimMatrix) -> None:
         self.matrix = matrix

@@ -59,8 +59,8 @@ class ResampledImages:
         return int(self.drawn.shape[1])
 
     def weights(self) -> Floats:
-        """Returns (1 + resamples, images) weights. The first row is 1 for every image, and each other row contains the
-        weights of one resample.
+        """Returns weights as an array of shape (1 + resamples, images). The first row is 1 for every image, and each
+        other row contains the weights of one resample.
         """
         return np.vstack([np.ones((1, self.n_images)), self.drawn])
 
@@ -113,7 +113,7 @@ class Pairing:
         return _MEASURES[statistic](self, weights)
 
     def summed(self, columns: Floats) -> Floats:
-        """Sums columns with one value per item over the items of each image, and returns the (images, columns) sums."""
+        """Sums per-item columns over the items of each image, and returns the sums as an (images, columns) array."""
         group = self._columns[2]
         sums = np.zeros((self.sample.n_images, columns.shape[1]))
         np.add.at(sums, group, columns)

@@ -98,7 +98,7 @@ class SystemMeans:
 
 @dataclass(frozen=True)
 class Validation:
-    """Agreement of metrics with a set of judgments.
+    """Agreement between metrics and a set of judgments.
 
     Attributes:
         judgements: Set of judgments.
@@ -181,7 +181,7 @@ def validate(
             still shown.
         ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
         resamples: Number of bootstrap resamples.
-        seed: Seed of the random numbers.
+        seed: Seed for the random numbers.
 
     Raises:
         InputErrors, InputError: If the input is invalid, ratings are constant, missing or out of range, or the number

@@ -127,7 +127,7 @@ def _hint(name: str, measures: Measures) -> str:
 
 
 def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:
-    """Reads external scores, where a greater score is better, and joins them with the judgments.
+    """Reads external scores, for which greater values are better, and joins them with the judgments.
 
     Args:
         path: Path of a file, or records, with ``id`` and with a number in the field ``key``.

@@ -126,7 +126,7 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
         save_every: Number of steps between checkpoints.
 
     Raises:
-        InputError: If the folder contains an exported model, or metrics of more steps than there are before the first
+        InputError: If the folder contains an exported model, or metrics for more steps than precede the first
             checkpoint.
     """
     done = 0

@@ -87,8 +87,8 @@ class Checkpoints:
             wait: False to write in the background. The next call first waits until the writing has ended.
 
         Returns:
-            True if the checkpoint was written; always True in the background. If the disk is full or not writable, the
-            result is False, a warning is logged, and earlier checkpoints remain unchanged.
+            True if the checkpoint was written; always True if it is written in the background. If the disk is full or
+            not writable, the result is False, a warning is logged, and earlier checkpoints remain unchanged.
         """
         self.wait()
         tensors, content = _tensors(model, optimizer), dump_json({"step": step, **state})

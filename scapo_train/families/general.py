@@ -146,7 +146,7 @@ class _Decoding:
 
 
 def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
-    """Repeats the inputs of a prompt for each of its sequences. Response tokens get the token type of text."""
+    """Repeats the inputs of a prompt for each of its sequences. Response tokens get the token type for text."""
     repeated = {}
     for name, tensor in inputs.items():
         if name.endswith("token_type_ids"):

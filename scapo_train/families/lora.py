@@ -1,8 +1,8 @@
 """LoRA adapters: the model's weights are frozen, and linear layers learn an additional low-rank product.
 
 peft inserts the adapters into the model in place, so that the class of the model, its calls and all other names remain
-unchanged. With disabled adapters, the model equals the initial model of the training run. The KL term therefore needs
-no second model.
+unchanged. If the adapters are disabled, the model equals the initial model of the training run. The KL term therefore
+needs no second model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
         vlm: Model with weights in the dtype of the computation.
         language_model: Part of the model that receives the adapters.
         lora: Adapter settings.
-        seed: Seed of the initial values, which must be the same on all ranks.
+        seed: Seed for the initial values, which must be the same on all ranks.
 
     Raises:
         InputError: If :func:`targets` rejects the settings, or if dropout is set and experts have adapters.

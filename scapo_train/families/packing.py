@@ -2,7 +2,7 @@
 
 The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without padding. The tokens of
 a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response. A prompt with
-eight responses is therefore computed only once. The results equal those of eight separate sequences.
+eight responses is therefore processed only once. The results equal those of eight separate sequences.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def shared_prompt_attention(
     """Computes the attention of a :class:`PackedBatch` or, if there is no layout, the attention during decoding.
 
     The tokens of a prompt attend to the prompt, and the tokens of a response attend to its prompt and to the response.
-    One kernel call computes all prompts and a second call computes all responses. No attention is computed between
+    One kernel call processes all prompts, and a second call processes all responses. No attention is computed between
     different responses.
 
     Args:
@@ -261,7 +261,8 @@ def window_attention(
         key: Keys of shape (1, heads, T, dim).
         value: Values of shape (1, heads, T, dim).
         attention_mask: Not used.
-        cu_seq_lens_q: (windows + 1,) first patch of each window, followed by T. None if there is only one window.
+        cu_seq_lens_q: (windows + 1,) first patch of each window, followed by T. The value is None if there is only one
+            window.
         settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:

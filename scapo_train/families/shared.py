@@ -1,4 +1,4 @@
-"""Model families with shared prompts, for which each picture is encoded once and each prompt is computed once for its
+"""Model families with shared prompts, for which each picture is encoded once and each prompt is processed once for its
 group.
 
 In transformers, the models must have ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and

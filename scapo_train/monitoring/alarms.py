@@ -30,7 +30,7 @@ class Alarm:
         value: Value of the metric.
         threshold: Value of the metric at which the alarm is raised.
         setting: Name and value of the setting that determines the threshold.
-        start: Value of the metric in the first step, with which relative thresholds are compared.
+        start: Value of the metric in the first step, to which relative thresholds refer.
     """
 
     name: str

@@ -114,7 +114,7 @@ class Log:
         self._console.print(line, markup=False, soft_wrap=True)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Writes the responses to those images that are described periodically."""
+        """Writes the responses for the images that are described periodically."""
         for image_id, response in samples:
             _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
         for tracker in self._trackers:
@@ -179,8 +179,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _keep_until(path: Path, done: int) -> None:
-    """Removes from a file the lines of steps after ``done``, and an incomplete last line that a killed process left
-    behind.
+    """Removes from a file the lines for steps after ``done``, and an incomplete last line that was left behind by a
+    killed process.
     """
     if not path.exists():
         return

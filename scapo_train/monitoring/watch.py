@@ -37,11 +37,11 @@ _PATIENCE = 60.0
 
 
 class Interrupted(ScapoError):
-    """Error that reports that the run was ended by a signal or a time limit, after its state was saved."""
+    """Error that reports that the run saved its state and was then ended by a signal or a time limit."""
 
 
 class TimeOver(Interrupted):
-    """Error that reports the end of ``run.max_hours``, after the state was saved."""
+    """Error that reports that the run reached ``run.max_hours`` and saved its state."""
 
 
 def exit_code(error: BaseException) -> int:

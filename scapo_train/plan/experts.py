@@ -21,8 +21,8 @@ from .shapes import model_config
 
 
 class _Alive(Alive):
-    """Counter that also includes products of experts. Without data, PyTorch computes products of experts only in
-    bfloat16.
+    """Counter that also includes products of experts. For tensors without data, PyTorch computes products of experts
+    only in bfloat16.
     """
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

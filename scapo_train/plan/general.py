@@ -1,8 +1,8 @@
 """Memory of the general path, measured by running decoder layers on tensors without data.
 
-A formula for each model family would duplicate the code of transformers. Instead, stacks of two and of three decoder
-layers of the real class run a forward and a backward pass on fake tensors, which have shapes but no values. The memory
-for more layers is extrapolated linearly. The model's own processor determines the size of a picture
+A formula for each model family would duplicate the code of transformers. Instead, a forward and a backward pass are run
+through stacks of two and of three decoder layers of the real class on fake tensors, which have shapes but no values.
+The memory for more layers is extrapolated linearly. The model's own processor determines the size of a picture
 (:func:`scapo_train.plan.job.picture_of`).
 """
 
@@ -225,7 +225,9 @@ class GeneralMemory(Memory):
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
-        """Returns the bytes of a pass through the tower: pixels, residual stream, normalized stream and MLP."""
+        """Returns the number of bytes that a pass through the tower needs for the pixels, the residual stream, the
+        normalized stream and the MLP.
+        """
         shape, b = self.shape, self.value_bytes
         width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
         return pictures * (self.picture.pixels + self.picture.patches * width)

@@ -1,4 +1,4 @@
-"""Memory and rates, from data sheets, of the GPUs that the planner and the metrics know."""
+"""Memory and rates of the GPUs that are known to the planner and the metrics, taken from data sheets."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Assumptions:
         picture: Seconds on the host for reading and resizing one picture, as measured on one core (640x480 pixels).
         response: Seconds of host time per response for all other work between the phases.
         error: Relative half-width of the range around the estimated number of seconds. It exceeds the largest error on
-            published steps to which nothing was fitted.
+            published steps that were not used for any fit.
     """
 
     efficiency: float = 0.354
@@ -203,7 +203,9 @@ class Job:
 
     @property
     def picture(self) -> Picture:
-        """Size of a picture, as computed by Qwen's resizing to whole tokens or by the model's own processor."""
+        """Size of a picture, as computed by the model's own processor or by Qwen's method for resizing pictures to
+        whole tokens.
+        """
         if not self.shape.shared:
             return picture_of(self.config.model, *self.work.image, self.shape.patch)
         side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image

@@ -68,8 +68,8 @@ class Memory(GpuShare):
         return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
 
     def host_bytes(self) -> float:
-        """Returns the bytes of host memory per machine needed for data kept there instead of on the GPUs and for copies
-        of checkpoints.
+        """Returns the bytes of host memory that each machine needs for copies of checkpoints and for data kept in host
+        memory instead of on the GPUs.
         """
         language, trained = self.shape.language / self.shards, self.trained / self.shards
         kept = 0.0
@@ -123,8 +123,8 @@ class Memory(GpuShare):
         return {"working copies": copies, **self._forward()}
 
     def _at_update(self) -> dict[str, float]:
-        """Returns the maximum over the end of the forward pass and the backward passes of the output layer, the decoder
-        layer and the embedding.
+        """Returns the maximum of the values at the end of the forward pass and during the backward passes of the output
+        layer, the decoder layer and the embedding.
 
         The fused optimizer step needs no additional memory.
         """
@@ -184,8 +184,8 @@ class Memory(GpuShare):
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
-        """Returns the size in bytes of the unsharded weights in the dtype of the computation or, on a single GPU, of
-        autocast's copies.
+        """Returns the size, in bytes, of the unsharded weights in the dtype of the computation, or of autocast's copies
+        on a single GPU.
         """
         shape = self.shape
         if self.sharded:
@@ -224,8 +224,8 @@ class Memory(GpuShare):
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
-        """Returns the peak memory of a forward pass without gradients, which is that of a layer's MLP, its attention,
-        or the logits.
+        """Returns the peak memory of a forward pass without gradients. The peak occurs in a layer's MLP, in its
+        attention, or at the logits.
         """
         kinds = []
         for batch in self.passes:
@@ -235,8 +235,8 @@ class Memory(GpuShare):
         return dict([max(kinds, key=lambda kind: kind[1])])
 
     def _mlp(self, tokens: float) -> float:
-        """Returns the bytes of an MLP's forward pass without gradients. With dropout, each adapter output is an
-        additional copy.
+        """Returns the number of bytes that an MLP needs for a forward pass without gradients. With dropout, each
+        adapter output is an additional copy.
         """
         copies = 3 + (self.config.lora.dropout > 0)
         return tokens * self.value_bytes * (copies * self.shape.inner + 4.5 * self.shape.hidden)

@@ -38,8 +38,8 @@ class Plan:
         host: Bytes of host memory per machine for weights and moments that are kept or copied there.
         mfu: Model FLOPs utilization of the update, without recomputation.
         notes: Notes for the user.
-        remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. Empty if the job
-            fits.
+        remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. The value is
+            empty if the job fits.
         faster: Setting that shortens a step by at least a tenth for a job that fits. The value is empty if there is
             none.
         faster_seconds: Seconds per step with this setting.

@@ -1,4 +1,4 @@
-"""Seconds per phase of a step, from FLOPs, bandwidths and the efficiencies of :class:`~.job.Assumptions`."""
+"""Seconds per phase of a step, computed from FLOPs, bandwidths and the efficiencies of :class:`~.job.Assumptions`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def decode_seconds(*, responses: float, mean: float, longest: float, at_once: fl
     Args:
         responses: Number of responses.
         mean: Average number of tokens per response.
-        longest: Number of tokens of the longest response.
-        at_once: Maximum number of responses at the same time.
+        longest: Number of tokens in the longest response.
+        at_once: Maximum number of simultaneous responses.
         step: Seconds per step, independent of the number of responses.
         row: Additional seconds per step for each response.
     """

@@ -313,7 +313,7 @@ def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None)
 
     Args:
         config: Configuration of the model.
-        path: Path of the model in messages.
+        path: Path of the model, for use in messages.
         dtype: Number format of the parameters. None selects torch's default.
 
     Raises:

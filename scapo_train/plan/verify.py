@@ -1,4 +1,4 @@
-"""Measures how many bytes the trainer's own step needs, on tensors without data: ``python -m scapo_train.plan CONFIG
+"""Measures, on tensors without data, how many bytes the trainer's own step needs: ``python -m scapo_train.plan CONFIG
 --verify``.
 
 The measurement runs the training code unchanged. The model is frozen, sharded and placed as in
@@ -64,7 +64,7 @@ class Measured:
 
     Attributes:
         logprob: Peak bytes of the passes without gradients.
-        update: Peak bytes of the forward and backward passes and of the optimizer step.
+        update: Peak memory, in bytes, of the forward and backward passes and of the optimizer step.
         seconds: Duration of the measurement in seconds.
     """
 
@@ -187,11 +187,11 @@ def measure(job: Job) -> Measured:
     """Returns the peak memory of a step, which is the larger of the values for responses of maximum length and of
     average length.
 
-    Call this function in a process without later distributed work. PyTorch caches the shapes of shards, and with the
-    fake process group, all cached shapes are those of rank 0.
+    Call this function only in a process that performs no distributed work afterwards. PyTorch caches the shapes of
+    shards, and with the fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, uses ``optim.offload`` or an optimizer other than AdamW, or has a model
+        InputError: If the job trains on pairs, uses ``optim.offload`` or an optimizer other than AdamW, or uses a model
             family of the general path, whose tower reads tensor values.
     """
     if job.pairs or not job.shape.shared:
@@ -306,12 +306,14 @@ def _kernels_of_a_gpu() -> Iterator[None]:
 
 
 def _shapes_apart(alive: LiveBytes) -> Any:
-    """Pauses the counter while DTensor determines shapes, during which PyTorch holds a lock."""
+    """Pauses the counter while DTensor determines shapes and PyTorch holds a lock."""
     return mock.patch.object(ShardingPropagator, "_fake_mode_lock", alive.pause)
 
 
 def _encoded(job: Job, index: int) -> EncodedPrompt:
-    """Returns a prompt with the job's number of tokens and without image features, which are added later."""
+    """Returns a prompt that has as many tokens as a prompt of the job but no image features; the features are added
+    later.
+    """
     config, number = model_config(job.config.model.path), job.image_tokens
     picture = [config.image_token_id] * number
     ids = torch.tensor([*picture, *[100] * (job.prompt_tokens - number)])

@@ -105,7 +105,7 @@ class PreferenceTrainer(Loop):
         self.cropped.close()
 
     def train_step(self) -> Metrics:
-        """Makes one update and returns its metrics.
+        """Performs one update and returns its metrics.
 
         ``loss`` is the mean loss over the pairs. ``accuracy`` is the share of pairs whose preferred response has the
         larger log-ratio. ``margin`` is the mean difference between the two log-ratios, multiplied by beta. ``chosen``

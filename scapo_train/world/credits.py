@@ -46,7 +46,7 @@ def baseline_place(sampled: Sampled) -> Advantages:
     same index) of the other responses to the prompt.
 
     The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The index of
-    the end-of-sequence token is the one after the index of the last piece. If no other response has a piece with this
+    the end-of-sequence token is one greater than that of the last piece. If no other response has a piece with this
     index, the mean over all tokens of the other responses is used.
     """
     advantages, places = _paper(sampled), sampled.pieces
@@ -86,8 +86,8 @@ def opening(sampled: Sampled) -> Advantages:
 def boundary(sampled: Sampled) -> Advantages:
     """Returns SCAPO's advantages, multiplied by 5 on the first token of each piece.
 
-    The first token contains the decision to continue the response. This decision has a much higher signal-to-noise
-    ratio than the other tokens but only a small share of the gradient (docs/lab/snr.md).
+    The first token contains the decision to continue the response. At this decision, the signal-to-noise ratio is much
+    higher than at the other tokens, but the decision contributes only a small share of the gradient (docs/lab/snr.md).
     """
     advantages = _paper(sampled)
     for own, places in zip(advantages, sampled.pieces, strict=True):

@@ -101,8 +101,8 @@ def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[
 
 
 def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str) -> dict[int, Points]:
-    """Returns a mapping from each seed with results for all schemes of a family to a (schemes, 2) array of ``hal_rate``
-    and ``cover_rate``.
+    """Returns a mapping from seeds to (schemes, 2) arrays of ``hal_rate`` and ``cover_rate``, for each seed with
+    results for all schemes of a family.
     """
     if any(name not in rows for name in names):
         return {}
@@ -355,7 +355,7 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         f"{registration.rule.strip()}",
         "The column `power` shows the probability that the test confirms a hypothesis before Holm's correction. The "
         "columns `if the truth is` and `spread` state the true value and the standard deviation between seeds that "
-        "this probability assumes.",
+        "are assumed for this probability.",
         registered_table(registration),
         "## Answers",
         state,
@@ -363,7 +363,8 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         registration.reading.strip(),
         figure,
         "## Results",
-        "The tables show means over seeds with Student's 95 % intervals, in percent except for the number of words. "
+        "The tables show means over seeds with Student's 95 % intervals. All values except the numbers of words are in "
+        "percent. "
         "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
         "model.",
         *cells,

@@ -1,4 +1,4 @@
-"""Trials of all schemes, with training by ``scapo_train`` and measurement by ``scapo_eval``.
+"""Trials of all schemes, trained with ``scapo_train`` and measured with ``scapo_eval``.
 
 A trial is a training run with a credit scheme, settings, a seed, and a choice of CPU kernels. The seed determines the
 pictures, the start model, the prompts and the samples. Trials with the same seed therefore differ only in the compared
@@ -152,7 +152,7 @@ class Trial:
 
     Attributes:
         scheme: Name of the scheme, one of SCHEMES.
-        seed: Seed of the pictures, the start model, the prompts and the samples.
+        seed: Seed for the pictures, the start model, the prompts and the samples.
         settings: Settings in the form ``key=value`` that differ from those of the world and the scheme.
         kernels: Name of the CPU kernels, one of KERNELS. An empty string selects the machine's default kernels.
     """
@@ -164,7 +164,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Text with the scheme and the settings that are shared by all trials in one line of the table."""
+        """Text that states the scheme and the settings shared by all trials in one line of the table."""
         return ",".join((self.scheme, *self.settings))
 
     @property
@@ -218,8 +218,8 @@ class Measured:
 
 
 def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, lessons: Lessons, jobs: int) -> None:
-    """Draws the pictures of each seed, trains the start models, runs the trials, and generates captions of the held-out
-    pictures.
+    """Draws the pictures of each seed, trains the start models, runs the trials, and generates captions for the
+    held-out pictures.
 
     Args:
         world: Rules of the pictures.
@@ -244,8 +244,8 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Calls a function with each tuple of arguments, in processes with the given kernels. After a failure, no further
-    call is started.
+    """Calls a function with each tuple of arguments, in processes that use the given kernels. After a failure, no
+    further call is started.
     """
     if not calls:
         return

@@ -32,9 +32,10 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
     Args:
         world: Rules of the pictures.
-        folder: Folder to which ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``,
-            ``truth_sparse.json``, ``truth_noisy_1.npz`` (and 3, 5), ``vocabulary.yaml``, ``scenes.jsonl`` (only in a
-            telling world) and ``world.toml`` are written. ``world.toml`` is written last.
+        folder: Output folder. The following files are written to it: ``images/``, ``train.jsonl``,
+            ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``, ``truth_noisy_1.npz`` (and likewise for 3 and
+            5), ``vocabulary.yaml``, ``scenes.jsonl`` (only in a telling world) and ``world.toml``. ``world.toml`` is
+            written last.
         train: Number of pictures for training. None of these pictures is used in pretraining.
         evaluation: Number of held-out pictures for evaluation. None of these pictures is used in pretraining.
         seed: Seed of the pictures.

@@ -89,14 +89,14 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``matched`` (``cover_rate`` at equal ``hal_rate``).
         scheme: Name of the scheme, or of the family for ``area`` and ``matched``.
         claim: Type of the claim about the mean over seeds. With ``higher`` and ``lower``, the claim is that the mean
-            differs from that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is less
-            than ``by`` below that of ``other``. With ``equivalent``, the claim is that the two means differ by less
-            than ``by``. With ``below``, the claim is that the mean itself is below ``by``.
+            differs from that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is above
+            that of ``other`` minus ``by``. With ``equivalent``, the claim is that the two means differ by less than
+            ``by``. With ``below``, the claim is that the mean itself is less than the value of ``by``.
         other: Name of the scheme or family with which ``scheme`` is compared, or an empty string for ``below``.
         by: Margin or bound in percentage points.
         responses: Decoding of the responses, ``sampled`` or ``greedy``.
         spread: Standard deviation between seeds in earlier trials, used to compute the power.
-        expected: Answer that is expected at registration.
+        expected: Answer that was expected at the time of registration.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         title: Title of the page.
-        question: Text that states the question of the trials.
+        question: Text that states the question that the trials are to answer.
         rule: Text that states the rules for decisions and for stopping.
         registered: Day of registration.
         cells: Cells of trials to run.
@@ -275,7 +275,9 @@ def append(path: Path, results: Sequence[Result]) -> None:
 
 
 def merge(path: Path, others: Sequence[Path]) -> int:
-    """Adds results from other files that are missing from a file, and returns the number of added results."""
+    """Adds to a file the results from other files that it does not yet contain, and returns the number of added
+    results.
+    """
     known, new = read_results(path), dict[Key, Result]()
     for other in others:
         if not other.exists():

@@ -64,7 +64,7 @@ def paper(template: Path, command: str) -> str:
     """Returns the paper as Markdown.
 
     Args:
-        template: Markdown with placeholders; see the module.
+        template: Markdown with placeholders; see the docstring of the module.
         command: Command that writes the paper.
 
     Raises:

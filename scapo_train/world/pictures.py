@@ -138,7 +138,7 @@ def aspects(world: World) -> tuple[int, ...]:
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
-    """Returns the appearance of each cell, with the shape (aspects, cells).
+    """Returns the appearance of each cell as an array of shape (aspects, cells).
 
     The first row contains the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)``
     for an empty cell. In a telling world, the second row contains the index of a color, ``len(COLORS)`` for gray, or
@@ -214,7 +214,9 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """Returns the (nouns, 28, 28, 4) pictograms, which consist of color times opacity, and opacity."""
+    """Returns the (nouns, 28, 28, 4) pictograms, whose channels are the color multiplied by the opacity, followed by
+    the opacity itself.
+    """
     from PIL import Image, ImageDraw
 
     tiles = []
@@ -246,7 +248,7 @@ def _averages(world: World) -> NDArray[np.float64]:
 
 
 def _as_told(tile: NDArray[np.float64], color: int, number: int) -> NDArray[np.float64]:
-    """Returns a pictogram in another color, (28, 28, 4), once or twice.
+    """Returns a pictogram in another color, drawn once or twice, as an array of shape (28, 28, 4).
 
     The pictogram keeps its shading. Two objects are drawn at half the size, in opposite corners of the cell.
 

@@ -1,8 +1,8 @@
 """Baseline that trains on preference pairs, for comparison with the trials that train on rollouts.
 
-The pairs are built from samples of the start model according to their ``cap_score``, as in ``scapo-eval pairs``. Each
-prompt has ``rollout.group`` responses. The prompts are the same as in a run on rollouts with the same number of steps.
-The pairs are written to the folder of the run.
+The pairs are built from samples of the start model, based on the ``cap_score`` of the samples, as in ``scapo-eval
+pairs``. Each prompt has ``rollout.group`` responses. The prompts are the same as in a run on rollouts with the same
+number of steps. The pairs are written to the folder of the run.
 """
 
 from __future__ import annotations

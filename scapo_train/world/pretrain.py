@@ -1,11 +1,11 @@
 """Small Qwen2.5-VL model that describes the world, trained first to see and then to describe.
 
-First, the vision tower is trained with linear classifiers on the appearance of each cell. Then the tower is frozen, all
-pictures are encoded once, and the language model is trained on captions that omit some objects and invent others, as
-human captions do. Models of other worlds continue from the model of ``plain``, because a model would learn to write,
-but not to look, if all scenes had the same nouns. A model of ``telling``, whose objects have colors, starts from random
-weights. The result is a start model for alignment that recognizes more objects than it names, and names objects that
-are absent.
+First, the vision tower is trained with linear classifiers that predict the appearance of each cell. Then the tower is
+frozen, all pictures are encoded once, and the language model is trained on captions that omit some objects and invent
+others, as human captions do. Models of other worlds are obtained by continuing the training of the model of ``plain``,
+because a model would learn to write, but not to look, if all scenes had the same nouns. A model of ``telling``, whose
+objects have colors, starts from random weights. The result is a start model for alignment that recognizes more objects
+than it names, and names objects that are absent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Lessons:
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
         speak: Number of steps of the language model on pictures of the world ``plain``.
-        move: Number of additional steps on pictures of another world.
+        move: Number of additional steps on pictures from another world.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
         captions: Number of captions per picture in a step.

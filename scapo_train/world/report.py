@@ -49,7 +49,7 @@ _STUDENT = (
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """Line of the table for one scheme with its settings, over all seeds and kernels.
+    """Table row for one scheme with its settings, over all seeds and kernels.
 
     Attributes:
         name: Name that all trials of the line share. The models before alignment are named ``start``.
@@ -69,7 +69,7 @@ class SchemeRow:
 
         Args:
             decoding: Decoding method of the captions, ``sampled`` or ``greedy``.
-            name: Name of the rate, a field of Rates.
+            name: Name of the rate, which is a field of Rates.
             kernels: Kernels of the trials to include, or None to include all trials.
         """
         by_seed: dict[int, list[float]] = {}
@@ -152,8 +152,8 @@ def table(rows: Sequence[SchemeRow]) -> str:
 
 
 def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
-    """Returns a Markdown table of the differences between each line and the line ``to``, computed within seeds and
-    kernels.
+    """Returns a Markdown table of the differences between each line and the line ``to``, computed from trials with the
+    same seed and kernels.
 
     The result is an empty string if there is no line to compare.
     """
@@ -249,7 +249,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
         path: Image file to write.
         world: Rules of the pictures.
         folder: Folder of the training runs.
-        found: Lines of the results. The first line is that of the model before alignment, followed by those of the
+        found: Lines of the results. The first line is for the model before alignment, and the other lines are for the
             schemes.
     """
     schemes = found[1:]

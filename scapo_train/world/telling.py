@@ -1,9 +1,10 @@
 """World whose captions state not only the objects but also their numbers, colors and sides.
 
 A caption names each kind of object with its number or its color ("There are two dogs in view.", "We can also see a red
-bowl."). For an object that is named once at a side of the picture, a caption may also state the side ("The bowl is on
-the left."). Each of these sentences is a piece. The captions for supervised training contain errors in numbers, colors
-and sides, and also omit and invent objects. Some objects are drawn in gray, so that their colors must be guessed.
+bowl."). For an object that is named once and is at a side of the picture, a caption may also state the side ("The bowl
+is on the left."). Each of these sentences is a piece. The captions for supervised training contain errors in numbers,
+colors and sides, and also omit and invent objects. Some objects are drawn in gray, so that their colors must be
+guessed.
 """
 
 from __future__ import annotations

@@ -6,25 +6,26 @@ for any number of rounds. With probability 1 - alpha, the intervals of ALL round
 regardless of the stopping rule.
 
 *One label.* Those cells of a label that the judge calls present (or absent) form a finite population of size ``cells``.
-Of the cells in the population, ``checked`` are sampled and ``wrong`` are found wrong. Cells are drawn without
-replacement, so the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong cells
-(Wright 1991) are obtained by inverting the two one-sided tests based on the number in the sample, as Clopper and
-Pearson (1934) do for the binomial distribution. If all cells of a rare label have been checked, no uncertainty remains.
-The combination of three draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only
-on the numbers of present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
+Of the cells in the population, ``checked`` cells are sampled, and ``wrong`` cells are found to be wrong. Cells are
+drawn without replacement, so the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of
+wrong cells (Wright 1991) are obtained by inverting the two one-sided tests based on the number in the sample, as
+Clopper and Pearson (1934) do for the binomial distribution. If all cells of a rare label have been checked, no
+uncertainty remains. The combination of three draws (see draws.py) does not affect the bounds. The number of drawn
+present pairs depends only on the numbers of present cells. Given the number of drawn present pairs, the pairs are a
+simple random sample.
 
 *All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
 
 *All errors.* Every label has the same number n_l of uniform draws from its N_l cells, of which D_l are wrong. The
 pooled count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is distributed as a
-sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial with
-mean sum n_l D_l / N_l. According to Hoeffding (1956), a Poisson-binomial count has lighter tails than the binomial
-distribution with the same mean, at distances of at least one from the mean. Therefore, the binomial Clopper-Pearson
-interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean multiplied by the
-largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l are equal,
-multiplying by this ratio does not widen the interval. The additional draws of present cells are not used. The same
-argument gives bounds on the number of cells that are wrongly called absent.
+sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial, and
+its mean is sum n_l D_l / N_l. According to Hoeffding (1956), a Poisson-binomial count has lighter tails than the
+binomial distribution with the same mean, at distances of at least one from the mean. Therefore, the binomial
+Clopper-Pearson interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean
+multiplied by the largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l
+are equal, multiplying by this ratio does not widen the interval. The additional draws of present cells are not used.
+The same argument gives bounds on the number of cells that are wrongly called absent.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
 def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int, int]:
     """Returns the two-sided confidence interval for the number of wrong cells in a finite population.
 
-    The interval is computed from a sample without replacement.
+    The interval is computed from a sample that is drawn without replacement.
 
     Args:
         wrong: Number of wrong cells in the sample.
@@ -87,8 +88,8 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
     everything = _log_choose(cells, checked)
 
     def at_most(count: int, bad: int) -> float:
-        """Returns the probability of at most ``count`` wrong cells in the sample if ``bad`` cells of the population are
-        wrong.
+        """Returns the probability of finding at most ``count`` wrong cells in the sample if ``bad`` cells in the
+        population are wrong.
         """
         first = max(0, checked - (cells - bad))
         return _tail(
@@ -112,7 +113,7 @@ def pooled_wrong_cells(
     Args:
         wrong: Number of wrong cells in all samples.
         doubtful: Number of cells that may be wrong, all of which the upper bound counts as wrong.
-        strata: Number of cells and number of checked cells of each label.
+        strata: Number of cells and number of checked cells for each label.
         alpha: Maximum probability that the interval misses the number, split equally between the two sides.
 
     Returns:

@@ -4,10 +4,10 @@ pairs that the judge considers present.
 A round combines three draws. The draws may overlap, but the person is asked about every pair only once.
 
 - *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
-- *present*: pairs drawn uniformly from all cells that the judge calls present, over all labels of the round. Present
+- *present*: pairs drawn uniformly from all cells, for any label in the round, that the judge calls present. Present
   cells are rare, so the random pairs alone contain little evidence about false positives.
 - *added*: further present pairs of labels for which the first two draws yielded too few present pairs. For a rare
-  label, 30 random pairs contain hardly any present pair.
+  label, 30 random pairs contain hardly any pair in which the label is present.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def draw_pairs(
             number of labels.
         at_least: Minimum number of present pairs per label. If the first two draws yield fewer present pairs, further
             pairs are added.
-        seed: Seed of the draw. Each label and the draw among all present cells have their own random generators.
+        seed: Seed for the draw. Each label and the draw among all present cells have their own random generators.
         round_number: Number of the round. Rounds with equal seeds and different numbers draw different pairs.
     """
     columns = np.asarray(label_ids, dtype=np.int64)

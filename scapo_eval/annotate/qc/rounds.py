@@ -1,7 +1,7 @@
 """A round of quality control on disk, which consists of the drawn pairs and people's answers.
 
 ``RUN/qc/round-001.jsonl`` is append-only. The first line of the file contains the draw and the judge's matrix at the
-time of the draw, so that later changes of cells can be detected. Each further line is an answer (``null`` retracts an
+time of the draw, so that later changes to cells can be detected. Each further line is an answer (``null`` retracts an
 answer), and the last line closes the round. If the process is killed, every given answer is kept, and an incomplete
 last line is removed.
 """
@@ -62,7 +62,7 @@ class Draw:
     Attributes:
         number: Number of the round, counted from 1.
         seed: Seed of the draw.
-        labels: Columns of the labels that were drawn from, in the order of the questions (empty if the round asks about
+        labels: Columns of the labels that were sampled, in the order of the questions (empty if the round asks about
             undecided cells).
         full: True if the draw covers all labels. Only a full round yields bounds for the whole matrix.
         matrix: (images, labels) matrix of verdicts at the time of the draw, with -1 for excluded images.
@@ -423,7 +423,7 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """Returns the shares of rounds that were drawn for a second person, in the order of the rounds.
+    """Returns the share of each round that was drawn for a second person, in the order of the rounds.
 
     Raises:
         InputError: If a file is damaged.

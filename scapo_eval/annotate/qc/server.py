@@ -294,7 +294,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """Returns the path below the token. A request with a wrong Host header or token is rejected."""
+        """Returns the part of the path that lies below the token. A request with a wrong Host header or token is
+        rejected.
+        """
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")

@@ -52,7 +52,7 @@ class _Sample:
         present: Checked cells that were drawn from all present cells.
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
         unsure: Checked cells for which the answer is unsure.
-        corrected: Eligible cells that were found wrong and corrected in this draw or a later one.
+        corrected: Eligible cells that were found to be wrong and corrected in this draw or a later one.
         doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was uncertain.
     """
 
@@ -80,8 +80,8 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         A dictionary with the following keys, among others:
 
         - ``rounds``: one record for each round.
-        - ``second``: agreement of the two people in each round that a second person answered. Pairs with two different
-          answers are treated as unsure in the round and in all bounds.
+        - ``second``: agreement between the two people in each round that a second person also answered. Pairs with two
+          different answers are treated as unsure in the round and in all bounds.
         - ``overall``: intervals for all wrong cells (``error``), for absent cells that are called present
           (``false_positive``), and for present cells that are called absent (``false_negative``). If ``overall`` is
           null, ``overall_missing`` states the reason.
@@ -142,7 +142,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """Agreement of two people on the pairs of a round that both answered with yes or no.
+    """Agreement between two people on the pairs of a round that both people answered with "yes" or "no".
 
     Attributes:
         round: Number of the round.

@@ -75,7 +75,7 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
 
 
 def people_lines(summary: dict[str, Any]) -> list[str]:
-    """Returns sentences about the people who answered each round, and about the agreement of two people."""
+    """Returns sentences that describe the people who answered each round, and the agreement between two people."""
     lines = []
     for round_ in summary["rounds"]:
         if round_["people"]:

@@ -144,7 +144,7 @@ class Amber:
 
     Args:
         data: Data of the benchmark.
-        mode: ``embedded``, or ``parity`` to find nouns with NLTK like the official script.
+        mode: ``embedded``, or ``parity`` to find nouns with NLTK, as the official script does.
         similarity: Relation that determines which words count as equal.
         answers: Name of the parsing rule for yes/no answers (one of ANSWERS), or None for the default of the mode.
         tagger: Noun finder for parity mode, or None for NLTK with its default settings.

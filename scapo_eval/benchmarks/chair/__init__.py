@@ -1,4 +1,6 @@
-"""CHAIR (Rohrbach et al. 2018): the share of hallucinated object mentions, and of captions with such a mention."""
+"""CHAIR (Rohrbach et al. 2018): the share of object mentions that are hallucinated, and the share of captions with such
+a mention.
+"""
 
 from .benchmark import BENCHMARK, OBJECTS, chair, scored_by_profile
 from .choice import profile

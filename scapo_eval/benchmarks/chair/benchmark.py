@@ -138,7 +138,7 @@ def chair(
 
     Args:
         captions: Records with ``image_id`` and ``caption``.
-        truth: Ground truth of the images, or None for the ground truth of the protocol. To reproduce the values that
+        truth: Ground truth of the images, or None to use the ground truth of the protocol. To reproduce the values that
             the scripts print, use CHAIR's ground truth.
         protocol: Name of the protocol whose images, prompt and limits the captions must match (``chair-opera``).
         profile: Method of reading captions: ``native`` (the project's matcher), ``reference`` (the standalone CHAIR

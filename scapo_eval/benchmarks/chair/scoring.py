@@ -147,7 +147,7 @@ class ChairScorer(Scorer):
         return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields the evidence of each caption: all objects in text order including repetitions, hallucinated objects,
+        """Yields the evidence for each caption: all objects in text order including repetitions, hallucinated objects,
         and missed objects.
         """
         truth, objects = self.truths[0], block.evidence
@@ -180,8 +180,8 @@ def score_chair(
     """Computes CHAIR of one caption file.
 
     Args:
-        path: Captions in any layout from docs/data.md, optionally compressed. ``-`` selects standard input. Records in
-            memory are also accepted.
+        path: Captions in any layout described in docs/data.md, optionally compressed. ``-`` selects standard input.
+            Records in memory are also accepted.
         profile: Profile that reads captions.
         oracle: Ground truth.
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.

@@ -94,7 +94,7 @@ def _ends_numbered(chunk: str) -> bool:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yields each chunk between white space, the white space after it, and True if another chunk follows."""
+    """Yields each chunk of text delimited by whitespace, the whitespace after it, and whether another chunk follows."""
     for match in _CHUNK.finditer(text):
         yield match[1], match[2], match.end() < len(text)
 
