@@ -270,7 +270,7 @@ class Credit:
         kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
             ``attribute``, ``relation`` and ``text`` are also possible. In the log, ``hal_rate``, ``cover_rate`` and
             ``cap_score`` refer only to presence.
-        scenes: Paths of files that describe the training and held-out images beyond presence (docs/claims.md). If
+        scenes: Paths of files that describe more than presence in the training and held-out images (docs/claims.md). If
             several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The

@@ -53,7 +53,9 @@ class LowestProbabilities:
         return float(np.exp(np.quantile(self.log_probability, share, method="lower")))
 
     def share_of(self, floor: float) -> tuple[float, float, float]:
-        """Returns the share of the pieces that a floor charges, and its 95 % interval (bootstrap over prompts)."""
+        """Returns the share of the pieces that a floor charges, and the 95 % interval of this share (bootstrap over
+        prompts).
+        """
         prompts, at = np.unique(self.prompt, return_inverse=True)
         charged = np.bincount(at, weights=self.log_probability < np.log(floor))
         pieces = np.bincount(at)

@@ -57,7 +57,7 @@ class Task:
 
     Attributes:
         sources: Prompts, or other records from which steps are made, in the order of the file.
-        reward: Reward of the sampled responses, or None if steps do not sample.
+        reward: Reward of the sampled responses, or None if the steps do not include sampling.
     """
 
     sources: Sequence[PromptRecord]

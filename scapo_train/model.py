@@ -1,7 +1,7 @@
 """Supported model families, and the loading and sharding of policies.
 
 Each family is a record in :data:`FAMILIES`. A test compares the computation of each family with the forward pass of
-transformers. The vision tower of all families is frozen.
+transformers. The vision towers of all families are frozen.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def untrained(policy: Policy, settings: Model, *, reference: bool, lora: Lora, s
         settings: Settings of the model, as for :func:`load_policy`.
         reference: True for a model without trained parameters, as for :func:`load_policy`.
         lora: Adapter settings of the policy, as for :func:`load_policy`.
-        seed: Seed of the adapters' initial values, as for :func:`load_policy`.
+        seed: Seed for the adapters' initial values, as for :func:`load_policy`.
     """
     vlm = policy.vlm
     for parameter in vlm.parameters() if reference or lora.rank else policy.tower:

@@ -291,7 +291,8 @@ class Updater:
         return float(total), sums
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
-        """Returns the number of floating-point operations in this rank's matrix products with weights in one update.
+        """Returns the number of floating-point operations that this rank performs in one update for matrix products
+        with weights.
 
         Operations that are repeated because of gradient checkpointing are not counted.
         """

@@ -2,15 +2,15 @@
 prompts.
 
 Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
-the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, among images in which
-the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts of images in which a label
-is absent according to the judge, the rate ``p0`` is the share that mentions the label. The rate ``p0`` is estimated
-over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed. The evidence
-against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both kinds of
-disagreement are ranked by the log-likelihood ratio. In cases of the first kind, many rollouts claim a label that is
-judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned. Rollouts
-from one model repeat each other's errors. Therefore, the ranking shows which cells to check, but not which of the two
-sides is right.
+the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, computed over the images
+in which the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts of images in
+which a label is absent according to the judge, the rate ``p0`` is the share that mentions the label. The rate ``p0`` is
+estimated over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed.
+The evidence against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both
+kinds of disagreement are ranked by the log-likelihood ratio. In cases of the first kind, many rollouts claim a label
+that is judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned.
+Rollouts from one model repeat each other's errors. Therefore, the ranking shows which cells to check, but not which of
+the two sides is right.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class LabelConfusion:
         silent_present: Number of disputed cells that are judged present.
         claim_rate_present: Among the rollouts of images in which the label is judged present, the share that mentions
             the label (NaN if there are no such rollouts).
-        claim_rate_absent: Share of rollouts that mention the label, among images in which it is judged absent.
+        claim_rate_absent: Share of rollouts that mention the label, computed over the images in which it is judged
+            absent.
         with_label: Label that may be confused with ``label``, because its frequency in the disputed images most exceeds
             its frequency in all images. The value is an empty string if no other label is present in at least half of
             the disputed images.

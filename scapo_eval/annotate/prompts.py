@@ -2,9 +2,9 @@
 label or none at all.
 
 The project's own prompts are in ``templates/`` and follow the rules in the paper's appendix. ``templates/paper/``
-contains the prompts that the paper prints, verbatim. A user's file can replace any template. A template file may
-contain the sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``,
-``{aliases}``, ``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
+contains verbatim copies of the prompts that are printed in the paper. A user's file can replace any template. A
+template file may contain the sections ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``,
+``{definition}``, ``{aliases}``, ``{definitions}``, ``{answer}``, ``{form}`` and ``{verdict}``.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class LabelPrompt:
-    """A prompt about one image that is answered with one verdict per label.
+    """A prompt about one image, to which the answer is one verdict per label.
 
     Attributes:
         name: Name of the template.

@@ -58,7 +58,7 @@ def prompts_for(
         own: Mapping from labels to files with custom prompts.
         groups: Mapping whose keys are groups of labels to ask about together. Each value is a file with custom prompts,
             or None for the general joint template.
-        published: True to replace the general templates by the paper's prompts.
+        published: True to replace the general templates with the paper's prompts.
         one_word: True to ask for only the word yes or no and to store its probability. If ``one_word`` is true, joint
             prompts are refused.
 

@@ -592,7 +592,7 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error that is used if files of a run contradict each other.
+        """Returns the error for files of a run that contradict each other.
 
         The error lists all files that are involved, because any of them may be damaged.
         """

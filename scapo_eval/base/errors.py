@@ -1,4 +1,4 @@
-"""User-facing exceptions, whose one-line messages state the place of a problem and its remedy."""
+"""User-facing exceptions, whose one-line messages state where a problem is and how to fix it."""
 
 from __future__ import annotations
 

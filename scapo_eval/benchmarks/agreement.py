@@ -268,8 +268,8 @@ class _Sample:
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
-    """Yields plausible wrong orders: a description, the indices of sampled captions, and the ground-truth rows of the
-    images that these captions would have.
+    """Yields plausible wrong orders of captions, each as a description, the indices of sampled captions, and the
+    ground-truth rows of the images that these captions would have.
     """
     n = len(kept.rows)
     for shift in _SHIFTS:

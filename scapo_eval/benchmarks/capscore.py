@@ -251,8 +251,8 @@ def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class CaptionScorer(Scorer):
-    """Scorer that counts labels and mentions found by the project's matcher. With a second ground truth, the metrics
-    that are marked with a dagger are added.
+    """Scorer that counts labels and mentions found by the project's matcher. If there is a second ground truth, the
+    metrics that are marked with a dagger are added.
 
     Attributes:
         claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
@@ -677,7 +677,7 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Computes caption score, hallucination rate, cover rate and CHAIR of captions.
+    """Computes caption score, hallucination rate, cover rate and CHAIR for captions.
 
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
@@ -710,7 +710,7 @@ def score(
         drop_unfinished: True to remove an unfinished last sentence (cut off by a token limit).
         any_ids: True to score captions even if they appear to belong to other images, for example because of a missing
             line.
-        strict: True to reject files with unusual captions (repeated, empty or cut-off captions, or an uneven number of
+        strict: True to reject files with unusual captions (repeated, empty or cut-off captions, or different numbers of
             captions per image).
 
     Raises:

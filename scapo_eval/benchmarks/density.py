@@ -138,7 +138,7 @@ def score_density(
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
         annotations: Vocabulary and ground truth of each annotation.
         rules: Segmentation rules for the responses.
-        options: Settings, see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
 

@@ -75,7 +75,7 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
     Args:
         path: Records with ``facts`` and ``verified`` (lists or counts), records with FaithScore's own ``atomic_facts``
             and ``fact_scores``/``fs_list``, or only FaithScore's ``fact_scores`` (an array of arrays).
-        setting: Generation setting of records that state none.
+        setting: Generation setting for records that do not state one.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:

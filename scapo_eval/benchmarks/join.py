@@ -288,7 +288,7 @@ def joined(
         found: Matches of all answers.
         questions, source, benchmark, notes: Same as in :func:`join`.
         left_out: Category without questions -> number of answers in this category, which count as unknown.
-        bad_files: Errors of files that could not be read and were omitted.
+        bad_files: Errors for the files that could not be read and were omitted.
 
     Raises:
         InputError: If joining fails, see :func:`join`.

@@ -126,7 +126,7 @@ class NameRuns:
         return self.labels(dict.fromkeys(word for name in names for word in self.words(name)))
 
     def labels(self, words: Iterable[str]) -> list[int]:
-        """Returns the label ids of those words that are objects. If a name contains "toilet", the word "seat" in the
+        """Returns the label ids of the words that name objects. If a name contains "toilet", the word "seat" in the
         same name is not an object.
         """
         listed = list(words)
@@ -282,7 +282,7 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
         on_error: Callback that receives each faulty record. Without a callback, all faults are raised as one error.
 
     Raises:
-        InputError: If no list could be read, or the lists come from several judges or settings.
+        InputError: If no list could be read, or the lists were made by several judges or with several settings.
         InputErrors: If records are faulty, or a caption has two different lists.
     """
     name = display_name(path)

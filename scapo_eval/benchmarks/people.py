@@ -3,8 +3,8 @@ Score.
 
 The joint score is a product of terms, each raised to a fixed power. A *card* lists the terms and their powers.
 Definitions and powers were chosen on one half of the images of THumB (and of Composite, for the card without
-references) and have not been changed since. The page docs/validity.md reports the agreement on the other halves and the
-limits of the score. The score is deterministic and requires no model.
+references) and have not been changed since. The page docs/validity.md reports the limits of the score and the agreement
+on the other halves. The score is deterministic and requires no model.
 
 - *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. *Covered* refers to the content
   words that the caption shares with any reference. *Missed* refers to the other words of the references, each weighted

@@ -191,7 +191,7 @@ def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
 
 
 def finished(run: JoinedAnswers) -> JoinedAnswers:
-    """Returns the joined answers with a note about modes without answers."""
+    """Returns the joined answers, and a note about modes without answers."""
     answered = {item.question.mode for item in run.graded}
     absent = [mode for mode in MODES if mode not in answered]
     if not absent:

@@ -79,7 +79,7 @@ class ProtocolFacts:
     Attributes:
         image_ids: Canonical ids of the images, or None if they are unknown.
         records: Number of captions or answers.
-        prompts: Prompts that produced the texts, if known.
+        prompts: Prompts for which the texts were generated, if known.
         max_new_tokens: Length limit of the texts, if known.
     """
 

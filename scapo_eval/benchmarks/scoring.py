@@ -39,7 +39,7 @@ OnUnknownImage = Literal["error", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Settings that all scorers share for scoring a file.
+    """Settings for scoring a file, which all scorers share.
 
     Attributes:
         claims: Name of the reading that selects which mentions count; see :mod:`scapo_eval.matching.uses`.
@@ -679,7 +679,7 @@ def _scored_blocks(
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
-    """Yields sentences about this ground truth that a reader of the values should know.
+    """Yields sentences that state facts about this ground truth that a reader of the values should know.
 
     Args:
         truth: Ground truth.

@@ -665,7 +665,7 @@ class _Chain:
         return True
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
-        """Returns the relation of the last thing that precedes ``k`` in its sentence and that somebody wears."""
+        """Returns the relation of the last thing before ``k`` in the same sentence that somebody wears."""
         for before in range(k - 1, max(k - 5, -1), -1):
             if self._apart[before + 1]:
                 return None

@@ -3,9 +3,9 @@
 A rule reads cells at certain distances from the place where the rule begins. A cell contains a word and its position in
 an object. The result of a rule depends only on the cells that it reads. A rule always reads the same distance first,
 and each cell determines which distance the rule reads next. All possible ways to apply a rule therefore form a tree:
-each node is a distance, each branch is the cell at this distance, and each leaf is a result. The rule runs only if the
-tree has no leaf for the cells at a place; the reading of the rule is then added to the tree. NumPy traverses the tree
-from many positions at once.
+each node corresponds to a distance, each branch to the cell at this distance, and each leaf to a result. The rule runs
+only if the tree has no leaf for the cells at a place; the reading of the rule is then added to the tree. NumPy
+traverses the tree from many positions at once.
 """
 
 from __future__ import annotations

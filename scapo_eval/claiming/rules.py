@@ -166,7 +166,7 @@ class Between(NamedTuple):
         led: Relation from the first object to the second.
         item: The second object as the next item of a list.
         after_and: The same if the list begins after "with": "with its nose raised and its tail down".
-        again: Relation behind a later verb of the clause: "is blue with a pattern and is above a house".
+        again: Relation after a later verb of the clause: "is blue with a pattern and is above a house".
     """
 
     inverted: Led | None = None
@@ -181,7 +181,7 @@ _NOTHING_BETWEEN = Between()
 
 
 class Rules(Tape):
-    """The rules, in the form of readers of the cells around the place at which each rule begins.
+    """The rules as readers of the cells around the position at which each rule begins.
 
     Attributes:
         reads: Channel from which words are read.
@@ -760,7 +760,7 @@ class Rules(Tape):
         return 0
 
     def _skipped_phrase(self, j: int) -> int:
-        """Returns the number of words in "in mid-air" or "facing the camera", which may precede a relation."""
+        """Returns the number of words in a phrase that may precede a relation ("in mid-air" or "facing the camera")."""
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
@@ -830,7 +830,8 @@ class Rules(Tape):
     # ---- where in the picture
 
     def located(self) -> Iterator[Row]:
-        """Yields the object at the position stated by a phrase, and whether the phrase follows a verb.
+        """Yields the object at the position stated by a phrase, and a flag that states whether the phrase follows a
+        verb.
 
         The object is the preceding one or, at the beginning of a sentence, the next one.
         """

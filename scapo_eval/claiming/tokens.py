@@ -132,8 +132,8 @@ class Codes:
         self._entry[slots] = np.arange(len(slots))
 
     def _slots(self, head: NDArray[np.uint64], tail: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns the place in the hash table for words whose first eight bytes, and last eight bytes beyond these, are
-        given.
+        """Returns the position in the hash table for words, given their first eight bytes and the last eight of the
+        remaining bytes.
         """
         hashed: NDArray[np.uint64] = (head * self._factors[0] + tail * self._factors[1]) >> np.uint64(64 - _BITS)
         return hashed.view(np.int64)

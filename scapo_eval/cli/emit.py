@@ -49,7 +49,7 @@ def emit(
         files: Input file of each run. The captions in it may be accompanied by their prompts.
 
     Returns:
-        The exit code, which is 0, or 3 if the metrics miss a gate.
+        The exit code, which is 0, or 3 if the metrics do not pass a gate.
     """
     metric_set = same_metrics(runs)[0].metric_set
     if output.by and not any(run.parts and run.parts.column == output.by for run in runs):

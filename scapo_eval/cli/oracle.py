@@ -138,8 +138,8 @@ def chair_truth(
 def reference_matrix(
     references: str, vocabulary: str, claims: Reading, unnamed: Unnamed, weights: str | None, output: str
 ) -> None:
-    """Creates a ground truth from REFERENCES: named labels are present, denied labels are absent, and all others are
-    unknown.
+    """Creates a ground truth from REFERENCES: named labels are present, denied labels are absent, and all other labels
+    are unknown.
     """
     labels = Vocabulary.load(vocabulary)
     truth = reference_truth(References.load(references), labels, claims=claims, unnamed=unnamed)

@@ -1,4 +1,6 @@
-"""``scapo-eval protocol list|show|check``: conditions behind published numbers, such as images, prompts and limits."""
+"""``scapo-eval protocol list|show|check``: conditions under which published numbers were obtained, such as images,
+prompts and limits.
+"""
 
 from __future__ import annotations
 

@@ -110,9 +110,9 @@ def command(
 ) -> None:
     """Shows the matched and missed objects of captions. For results files, the command shows the table of results.
 
-    With --image ID, the captions of one image are shown. Otherwise, the worst captions of each file are shown: most
-    hallucinated labels first, then lowest caption score. The marks are + (supported), ! (hallucinated), ? (unknown) and
-    ~ (ignore phrase).
+    With --image ID, the captions of one image are shown. Otherwise, the worst captions of each file are shown, sorted
+    by the number of hallucinated labels (highest first) and then by caption score (lowest first). The marks are +
+    (supported), ! (hallucinated), ? (unknown) and ~ (ignore phrase).
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None

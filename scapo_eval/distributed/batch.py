@@ -192,7 +192,7 @@ class Counted(ABC, Generic[Result]):
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
 
     def summed_images(self, counts: Any) -> CountTable:
-        """Returns the rows of summed counts that refer to images."""
+        """Returns those rows of summed counts that refer to images."""
         images = _rows_of_kind(counts, "image")
         builder = CountBuilder(self.columns)
         rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T

@@ -83,7 +83,8 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
 
     Args:
         address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). If ``address`` is None, the
-            address in ``RAY_ADDRESS``, a running cluster on this machine, or a new cluster is used, in this order.
+            first available of the following is used: the address in ``RAY_ADDRESS``, a running cluster on this machine,
+            or a new cluster.
         quiet: True to disable progress bars. The logs of Ray and its workers are always written to Ray's log files, and
             never to the terminal.
 

@@ -69,7 +69,7 @@ class Account:
         crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the CRC-32 identifies an unchanged
             file. The CRC-32 is None if the input consists of several files or is in memory, or if only a part of the
             file was read (columns of parquet).
-        agreement: Agreement of the captions with their images. The agreement is None if there are fewer than 20
+        agreement: Agreement between the captions and their images. The agreement is None if there are fewer than 20
             captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
         contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.
     """

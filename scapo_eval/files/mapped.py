@@ -73,7 +73,7 @@ def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
         name: Name of the array.
 
     Raises:
-        BadZipFile, ValueError: If the file is damaged. Damaged files may also raise other zipfile or NumPy exceptions.
+        BadZipFile, ValueError: If the file is damaged. Damaged files may also cause other zipfile or NumPy exceptions.
     """
     import zipfile
 

@@ -148,8 +148,8 @@ class Source:
 
     @property
     def taken(self) -> int:
-        """Number of bytes before decompression. For a file, the number is the size of the file; for a pipe, the number
-        of bytes read so far.
+        """Number of bytes before decompression. For a file, the number is the size of the file; for a pipe, it is the
+        number of bytes read so far.
         """
         return self._opened().taken
 

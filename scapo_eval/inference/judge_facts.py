@@ -139,7 +139,7 @@ class JudgePrompts:
 
 
 def numbered(statements: Sequence[str]) -> str:
-    """Returns the statements as numbered lines, starting at 1."""
+    """Returns the statements as lines that are numbered from 1."""
     return "\n".join(f"{k}. {' '.join(text.split())}" for k, text in enumerate(statements, 1))
 
 

@@ -63,7 +63,7 @@ class RequestCounts:
 
     @property
     def made(self) -> int:
-        """Number of completions that the engine generated in this session, without those from the journal."""
+        """Number of completions that the engine generated in this session, excluding completions from the journal."""
         return max(0, self.requests + self.repeated - self.reused)
 
     @property

@@ -59,7 +59,7 @@ class ImageFolder:
         in a subfolder.
 
         If no file or several files match, the returned path does not exist, so that the item fails with an error that
-        contains its name. If a name leads out of the root (an absolute path, ``..``), only its last part is used.
+        contains its name. If a name points outside the root (an absolute path or ``..``), only its last part is used.
         """
         if not self._search:
             return str(self._root / name)

@@ -73,7 +73,7 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns the token advantages of a micro-batch and metrics for the log.
+    """Returns the token advantages of a micro-batch, and metrics for the log.
 
     Args:
         samples: Encoded GRPOSamples of the n responses.

@@ -22,7 +22,7 @@ def to_fiftyone(
 
     Args:
         dataset: A ``fiftyone.Dataset``, or a view of one.
-        run: Run that scored captions of the images in the data set.
+        run: Run in which captions of the images in the data set were scored.
         evidence: Records that ``--per-caption`` writes.
         prefix: Prefix of the field names.
         key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file serves

@@ -1,5 +1,5 @@
-"""The letters with which matches of an expression begin or end, used to judge places before the expression is tried
-there.
+"""The letters with which matches of an expression begin or end. They are used to check a position before the expression
+is tried there.
 
 The cues' expressions match next to a word, and most of them then require a space and one of a few words. Most places
 are therefore excluded by the first two letters of the next word or the last two letters of the preceding word, which
@@ -53,7 +53,7 @@ _BACKWARD = _HEAD.astype(np.int16).ravel(), _TAIL.astype(np.int16).ravel()
 
 def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
     """Returns the codes of places in ASCII text. A code stands for either a space and the first two letters of the
-    following word, or a comma. For places before a word, the last two letters of the word before it are used.
+    following word, or a comma. For positions before a word, the last two letters of the preceding word are used.
 
     Args:
         byte: Text.
@@ -124,8 +124,8 @@ _AT_BOUNDARY = {"x": "x.", "y": "y."}
 
 
 class _Characters(NamedTuple):
-    """A set of characters, represented by flags for the space and the comma, its letters as bits, and a flag that
-    states whether it may contain other characters.
+    """A set of characters, represented by flags for the space and the comma, by bits for its letters, and by a flag
+    that states whether the set may contain other characters.
     """
 
     space: bool

@@ -349,6 +349,6 @@ def may_modify(surface: str) -> bool:
 
 
 def plural_endings() -> frozenset[str]:
-    """Returns a superset of the letter pairs that end the nouns for which :func:`may_modify` is false."""
+    """Returns a superset of the final letter pairs of the nouns for which :func:`may_modify` is false."""
     ends_in_s = (second + "s" for second in ascii_lowercase if second not in "su")
     return frozenset(chain(ends_in_s, (word[-2:] for word in _NUMBER_OF)))

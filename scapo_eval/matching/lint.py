@@ -1,8 +1,7 @@
 """Checks of valid vocabularies for duplicate aliases, missing plurals, look-alikes and ambiguous words.
 
-The vocabulary file lists accepted findings under ``reviewed``. Therefore, a check without findings means that every
-finding was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real
-captions.
+The vocabulary file lists accepted findings under ``reviewed``. Therefore, if a check reports no findings, every finding
+was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real captions.
 """
 
 from __future__ import annotations

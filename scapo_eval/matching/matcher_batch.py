@@ -36,7 +36,7 @@ Ints = NDArray[Any]  # of some integer type
 
 
 class _ToAscii:
-    """A converter that replaces each non-ASCII character by one ASCII character, so that offsets do not change.
+    """A converter that replaces each non-ASCII character with one ASCII character, so that offsets do not change.
 
     A letter, digit or mark is replaced by ``_``, which does not split the word and matches no alias. A space,
     apostrophe, hyphen or quotation mark is replaced by its ASCII form, and other punctuation by a character that

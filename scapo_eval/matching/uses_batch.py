@@ -1,4 +1,4 @@
-"""Uses of mentions in many captions at once: the batch form of ``uses.py``, with equal results.
+"""Uses of mentions in many captions at once: the batch form of ``uses.py``, which gives the same results.
 
 The mentions near a cue, a quotation mark or a noun are selected with NumPy. It excludes most of them based on the
 letters around the cue (``beginnings.py``), and looks up the text between the cue and the mention among the texts that
@@ -61,7 +61,7 @@ class _Rules(NamedTuple):
     Attributes:
         reach: (rules,) longest reach among all rules of the words that have this rule as their first rule, or -1.
         back_reach: (rules,) same quantity for the distance from a mention to the cue behind it.
-        scopes: Rules with a scope, of each first rule.
+        scopes: For each first rule, the rules that have a scope.
         backs: For each first rule, the rules for the mention before the cue.
         own_reach: (rules,) each rule's own reach.
         use: (rules,) position of the use in USES.
@@ -92,7 +92,7 @@ class _Lists:
         self._items = np.array([item for items in lists for item in items], dtype=np.int64)
 
     def of(self, which: Ints) -> tuple[Ints, Ints]:
-        """Returns the items of some lists, each with its list's position in ``which``."""
+        """Returns the items of some lists, each with the position of its list in ``which``."""
         counts = self._counts[which]
         row = np.repeat(np.arange(len(which)), counts)
         stop = np.cumsum(counts)

@@ -76,7 +76,7 @@ def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, 
 
 
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
-    """Replaces the question ids by document ids if a question id occurs more than once.
+    """Replaces the question ids with document ids if a question id occurs more than once.
 
     Some data sets number the questions of each category from 1, and lmms-eval v0.5 and later do not write the category.
     If the category is missing, only the document id distinguishes the questions.

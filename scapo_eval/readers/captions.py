@@ -291,9 +291,9 @@ def caption_blocks(
         path: Path of a file, folder or pattern, another input, or records in memory.
         rollouts: True if the texts are responses of a policy, which may consist of yes or no. If ``rollouts`` is False,
             a file with yes/no answers is rejected.
-        on_error: Callback for each unreadable record in a layout from another tool, after which reading continues. If
-            ``on_error`` is None, the first 20 faults are raised together at the end. For the project's own format, the
-            method ``parse`` of a block reports the faults.
+        on_error: Callback for each unreadable record in a layout from another tool. Reading continues after the call.
+            If ``on_error`` is None, the first 20 faults are raised together at the end. For the project's own format,
+            the method ``parse`` of a block reports the faults.
         warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
@@ -565,7 +565,8 @@ def _record_reason(record: Any, error: Exception) -> str:
 
 
 class FileChecks:
-    """Checks that require the whole file, for duplicate ``id`` values and for captions from several models.
+    """The checks that require the whole file: the checks for duplicate ``id`` values and for captions from several
+    models.
 
     The checks use 16 bytes of memory per id, regardless of the length of the ids.
     """

@@ -19,10 +19,10 @@ def read_foreign_captions(
 
     Args:
         path: Path of the file, or ``-`` for standard input.
-        model: Name of the model whose captions are returned. A file with captions from several models requires this
-            argument.
-        on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
-            20 faults are raised together at the end.
+        model: Name of the model whose captions are returned. This argument is required for a file with captions from
+            several models.
+        on_error: Callback for each unreadable record. Reading continues after the call. If ``on_error`` is None, the
+            first 20 faults are raised together at the end.
         warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
 
     Yields:

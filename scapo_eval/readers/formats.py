@@ -746,7 +746,7 @@ class KnownFile:
     """The kind of a file or folder.
 
     Attributes:
-        kind: Kind of the content, with the commands that accept it.
+        kind: Kind of the content, and the commands that accept it.
         title: Name of the kind or layout as shown in messages.
         layout: Recognized layout with the rows of the file, or None if the layout is not one of :data:`FORMATS`.
     """

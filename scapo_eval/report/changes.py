@@ -136,7 +136,7 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns an example image for a tested change, given by the positions of the system's and the baseline's captions.
+    """Returns an example image for a tested change, as the positions of the system's and the baseline's captions.
 
     Among the images that show the change and are not worse in the other kind of labels, the function selects the one
     with the largest difference in hallucinated labels (or covered labels). Short captions are preferred to long

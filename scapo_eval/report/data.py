@@ -230,7 +230,7 @@ class Report:
     Attributes:
         groups: Results, one entry per benchmark. The first run of each benchmark is the baseline.
         captions: Systems whose captions are available. The first of these systems is the baseline.
-        claims: Systems whose claims were judged, with the verdicts.
+        claims: Systems whose claims were judged, and the verdicts on these claims.
         checked: Systems whose captions were checked against scenes for claims of every kind.
         answers: Systems whose answers to questions are available, with the ground truth of the answers.
         training_logs: Logs of training runs.

@@ -449,8 +449,8 @@ def _captions(
     """Returns the columns of all captions, with the images in the order in which they first occur.
 
     ``texts`` contains the captions sorted by image and then by system. Captions of the same image share phrases, and
-    this order keeps these captions within gzip's window. ``image`` and ``line`` contain the difference of each value
-    from the previous value. ``form`` is an index into ``forms``, which lists pairs of a label and a length.
+    this order keeps these captions within gzip's window. ``image`` and ``line`` contain the difference between each
+    value and the previous value. ``form`` is an index into ``forms``, which lists pairs of a label and a length.
     """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}

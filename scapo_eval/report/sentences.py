@@ -200,8 +200,8 @@ def _verdict(
     """Returns the verdict and its color.
 
     If the test of the caption score is significant, the verdict is based on the caption score and not on its two rates.
-    The verdict adds "overall" if one of the rates is significantly worse. All other metrics for which one direction is
-    better also count.
+    The verdict includes the word "overall" if one of the rates is significantly worse. All other metrics for which one
+    direction is better also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

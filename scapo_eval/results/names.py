@@ -124,8 +124,8 @@ _READERS = {
 
 
 def reading_of(signature: str) -> str:
-    """Returns a phrase that names the ground truth and the profile that read the captions, or an empty text if no
-    captions were matched.
+    """Returns a phrase that names the ground truth and the profile with which the captions were read, or an empty text
+    if no captions were matched.
     """
     if (reader := reader_of(signature)) is None:
         return ""
@@ -137,8 +137,8 @@ def reading_of(signature: str) -> str:
 
 
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
-    """Returns the suffix of a metric's display name, for example ``" (native)"`` if the project's matcher read the
-    captions.
+    """Returns the suffix of a metric's display name, for example ``" (native)"`` if the project's matcher was applied
+    to the captions.
 
     Names without a suffix are reserved for values that were computed by the rules of the reference scripts.
     """

@@ -1,8 +1,8 @@
 """Tables of results in LaTeX, Markdown, HTML and CSV, for papers and notebooks.
 
 This module defines the marks that all tables use. Stars mark significant differences. Bold type marks the best value
-only if its difference from the baseline is significant. If systems were scored on different images, the notes list the
-values of both systems on the shared images.
+only if its difference from the baseline is significant. If two systems were scored on different images, the notes list
+the values of both systems on the shared images.
 """
 
 from __future__ import annotations

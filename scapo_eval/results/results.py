@@ -124,7 +124,7 @@ class Run:
         other_counts: Counts for the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
         verdicts: Correctness of single items (yes/no answers), for McNemar's test.
         printed: In parity mode, the values as the official script prints them.
-        notes: Sentences that a reader of the values should know.
+        notes: Facts that a reader of the values should know, as sentences.
         resampling: Settings for the intervals.
         account: Numbers of read, scored and skipped records of the file, or None if they were not recorded.
         finished: Values that another harness computed. A run with such values has no counts, so it is neither resampled
@@ -296,7 +296,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Results:
-    """Runs of one benchmark and their comparisons. The first run is the baseline with which the others are compared.
+    """Runs of one benchmark and their comparisons. The first run is the baseline with which the other runs are
+    compared.
 
     Attributes:
         runs: Runs of the systems.
@@ -369,7 +370,7 @@ class Results:
         """Returns a tidy data frame with one row per system and metric.
 
         The columns are ``system metric value ci_low ci_high difference p_value p_holm n_images signature``. Differences
-        and p-values compare a system with the first system, and are NaN in the rows of the first system. ``p_holm`` is
+        and p-values are relative to the first system, and are NaN in the rows of the first system. ``p_holm`` is
         corrected for the number of systems.
 
         Raises:

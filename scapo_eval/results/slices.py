@@ -2,8 +2,8 @@
 
 For each metric of a system and each difference between two systems, a Wald test of equality shows whether the value
 varies between slices. A significant difference in one slice and a non-significant difference in another do not prove
-that the slices differ. Slices may share images (for example two prompts for one image), so the covariance between
-slices is computed over images.
+that the slices differ. Slices may share images (for example, if there are two prompts for one image), so the covariance
+between slices is computed over images.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def bootstrap(
         resamples: Number of resamples R. With 0 resamples, the intervals are empty.
         seed: Seed for numpy's default generator.
         confidence: Confidence level, which is the share of the resamples inside the interval.
-        kind: Bootstrap method, or None to select it by the number of images, see :func:`bootstrap_of`.
+        kind: Bootstrap method, or None to select it by the number of images; see :func:`bootstrap_of`.
 
     Returns:
         Metric -> Interval. Both bounds are None if the metric has no value in the data or in one of the resamples,
@@ -447,7 +447,7 @@ def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> d
     """Returns a mapping from each metric to ``(events, images with an event)``, for shares with few events or few
     non-events.
 
-    If a metric combines several shares, the share with the rarest event counts. If a metric is computed from table
+    If a metric combines several shares, the share with the rarest event is used. If a metric is computed from table
     cells, the counts refer either to the cells that increase the value or to the cells that decrease it, whichever are
     rarer.
     """

@@ -59,7 +59,7 @@ class RewardFunction:
     """A callable that returns one reward per response; see :func:`reward_fn`.
 
     Attributes:
-        reward: Reward that scores the responses.
+        reward: Reward with which the responses are scored.
     """
 
     def __init__(self, reward: SubsentenceReward, name: str = "scapo") -> None:

@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Builds the near-miss detector for single-word labels, with their other names and plurals."""
+    """Builds the near-miss detector for single-word labels, their other names and their plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
@@ -55,8 +55,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``disguised``: words that contain look-alike letters or zero-width characters.
         - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
           see.
-        - ``pairs`` and ``distinct_pairs``: pairs of neighboring words, and the number of distinct pairs within each
-          response.
+        - ``pairs`` and ``distinct_pairs``: number of pairs of neighboring words, and number of distinct pairs within
+          each response.
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
           kinds other than presence are counted.
     """

@@ -366,8 +366,8 @@ class RewardColumns:
         return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
 
     def name_of(self, label: int) -> str:
-        """Returns the name that a value of ``claim_label`` refers to, which is a label or the content of a claim beyond
-        presence.
+        """Returns the name that a value of ``claim_label`` refers to, which is a label or the content of a claim that
+        goes beyond presence.
         """
         n = len(self.labels)
         return self.labels[label] if label < n else self.units[label - n].name

@@ -115,8 +115,8 @@ class ClaimOracle:
             claims: Claims of each caption.
 
         Returns:
-            For each caption and claim, 1 (true), 0 (false) or -1 (unknown). Claims about an image that no source
-            contains are unknown.
+            For each caption and claim, 1 (true), 0 (false) or -1 (unknown). If no source contains an image, the claims
+            about this image are unknown.
 
         Raises:
             ValueError: If an image id is invalid.

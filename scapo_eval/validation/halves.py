@@ -16,7 +16,7 @@ def half_of(image: str, seed: str = HALVES_SEED) -> Half:
 
     Args:
         image: Canonical image id, or, for an item without an image, the id of its group.
-        seed: Seed of the split.
+        seed: Seed for the split.
     """
     digest = hashlib.sha256(f"{seed}\0{image}".encode()).digest()
     return "report" if digest[0] & 1 else "fit"

@@ -20,8 +20,8 @@ SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
 def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
-    """Returns the numbers of hallucinated mentions and marked parts of each item, and the numbers of those that
-    overlap.
+    """Returns, for each item, the numbers of hallucinated mentions and of marked parts, and the numbers of mentions and
+    parts that overlap.
 
     Args:
         judgements: Captions with marked parts. Text outside the marked parts is considered correct.
@@ -58,9 +58,9 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
         vocabulary: Vocabulary of the claims.
 
     Returns:
-        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array, which
-        contains the number of parts marked as wrong and the number of these parts that overlap a claim of this kind
-        with any use.
+        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array. The array
+        contains the number of parts that are marked as wrong, and the number of these parts that overlap a claim of
+        this kind, whatever the use of the claim.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

@@ -162,7 +162,7 @@ def validate(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> Validation:
-    """Measures the agreement of metrics with human judgments.
+    """Measures the agreement between metrics and human judgments.
 
     Args:
         judgements: File or records of ratings, pairs or marked parts; see
@@ -170,7 +170,7 @@ def validate(
         set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, or ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``) or ``length``. The
             first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, all metrics
-            are used for which the required ground truth or references are given.
+            for which the required ground truth or references are given are used.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
         ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.

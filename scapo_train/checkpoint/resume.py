@@ -1,4 +1,4 @@
-"""Checks made before a run is resumed, for changed settings, invalid states and deleted checkpoints."""
+"""Checks for changed settings, invalid states and deleted checkpoints, which are made before a run is resumed."""
 
 from __future__ import annotations
 

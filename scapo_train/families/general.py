@@ -1,7 +1,7 @@
 """General path, which supports any model family with the forward pass of transformers. Each sequence consists of a
 prompt and one response.
 
-The path makes no assumptions about positions, masks or the vision tower. A new family only needs a record in
+The path makes no assumptions about positions, masks or the vision tower. A new family needs only a record in
 :data:`scapo_train.model.FAMILIES` and a test. The disadvantage is speed, because prompts are computed once per response
 in an update, the vision tower is computed in every pass, and responses are decoded for one prompt at a time.
 """

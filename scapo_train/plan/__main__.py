@@ -6,8 +6,8 @@ The model is built on the meta device, so that sizes are exact and nothing is do
 determined by the tensors that this package keeps. The number of bytes that a layer keeps was determined from the
 tensors that autograd keeps. ``tests/unit/test_train_plan.py`` compares this number with the measured peak of an entire
 pass. The seconds are computed from FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`.
-The seconds are printed as a range, which ``benchmarks/published_steps.py`` compares with published steps of other
-trainers.
+The seconds are printed as a range, which ``benchmarks/published_steps.py`` compares with the published step times of
+other trainers.
 """
 
 from __future__ import annotations

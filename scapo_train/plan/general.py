@@ -38,7 +38,7 @@ class Peaks:
         forward: Peak of a forward pass that keeps the tensors for the backward pass.
         kept: Memory that is still allocated after this forward pass.
         backward: Peak during the backward pass, starting at the last hidden state.
-        inference: Peak of a forward pass without gradients, without the weight copies that autocast creates.
+        inference: Peak of a forward pass without gradients, excluding the weight copies that autocast creates.
     """
 
     forward: float

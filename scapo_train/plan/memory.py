@@ -219,7 +219,7 @@ class Memory(GpuShare):
         return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
-        """Returns the number of bytes of the keys, values and mask that the attention of the responses reads."""
+        """Returns the number of bytes of the keys, values and mask that are read in the attention of the responses."""
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 

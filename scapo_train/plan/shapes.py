@@ -236,7 +236,7 @@ class Shape:
         return self.layer - passed
 
     def adapted(self, lora: Lora) -> dict[str, tuple[int, int, int]]:
-        """Returns the linear layers and stacks of a decoder layer that have an adapter.
+        """Returns those linear layers and stacks of a decoder layer that have adapters.
 
         Returns:
             Mapping from each name to (number of experts, inputs, outputs). A linear layer counts as one expert.

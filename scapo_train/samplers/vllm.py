@@ -73,7 +73,7 @@ class RolloutRequest(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """Name of the prompt in messages."""
+        """Name of the prompt, for use in messages."""
         return self.pictures[0] if self.pictures else None
 
 
@@ -385,7 +385,7 @@ def _pixels(model: Any) -> Iterator[list[Tensor]]:
 
 
 def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
-    """Returns the largest difference between pixel values of the trainer and of vLLM. The result is infinite if the
+    """Returns the largest difference between the trainer's and vLLM's pixel values. The result is infinite if the
     numbers of values differ, and 0 if there are no values.
     """
     left, right = (torch.cat([torch.zeros(0), *(part.flatten() for part in parts)]) for parts in (trainer, engine))
@@ -395,7 +395,7 @@ def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
-    """Returns a text that names the cause of different log-probabilities and a remedy."""
+    """Returns a text that names the cause of differences between log-probabilities, and a remedy."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
         settings = read_json(file) if file.is_file() else {}

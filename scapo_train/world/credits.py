@@ -86,8 +86,9 @@ def opening(sampled: Sampled) -> Advantages:
 def boundary(sampled: Sampled) -> Advantages:
     """Returns SCAPO's advantages, multiplied by 5 on the first token of each piece.
 
-    The first token contains the decision to continue the response. At this decision, the signal-to-noise ratio is much
-    higher than at the other tokens, but the decision contributes only a small share of the gradient (docs/lab/snr.md).
+    The first token represents the decision to continue the response. At this decision, the signal-to-noise ratio is
+    much higher than at the other tokens, but the decision contributes only a small share of the gradient
+    (docs/lab/snr.md).
     """
     advantages = _paper(sampled)
     for own, places in zip(advantages, sampled.pieces, strict=True):

@@ -38,7 +38,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
             written last.
         train: Number of pictures for training. None of these pictures is used in pretraining.
         evaluation: Number of held-out pictures for evaluation. None of these pictures is used in pretraining.
-        seed: Seed of the pictures.
+        seed: Seed for the pictures.
     """
     from PIL import Image
 

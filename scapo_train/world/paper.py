@@ -30,7 +30,7 @@ class Trials:
     """Registration with its results and decisions.
 
     Args:
-        path: Registration as a TOML file. The results are beside it.
+        path: Path of the registration, which is a TOML file. The results are beside it.
     """
 
     def __init__(self, path: Path) -> None:

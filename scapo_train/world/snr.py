@@ -265,7 +265,7 @@ class Gradients:
 def gradients(
     start: Path, schemes: Sequence[str], seed: int, prompts: int
 ) -> Generator[NDArray[np.float32], None, None]:
-    """Yields the gradients of consecutive batches, at the start model of a seed; see :meth:`Gradients.batch`."""
+    """Yields the gradients of consecutive batches for the start model of a seed; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
         shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
         configs = {
@@ -300,7 +300,7 @@ def measure(
         world: Rules of the pictures.
         output: Folder of the experiment. Existing start models are reused, and missing models are trained.
         schemes: Names of schemes in SCHEMES, except schemes that train on pairs.
-        seeds: Seeds of the pictures, the start models, the prompts and the samples.
+        seeds: Seeds for the pictures, the start models, the prompts and the samples.
         lessons: Length of the start models' training.
         batches: Number of batches.
         prompts: Number of prompts per batch.

@@ -2,8 +2,8 @@
 
 ``RUN/qc/round-001.jsonl`` is append-only. The first line of the file contains the draw and the judge's matrix at the
 time of the draw, so that later changes to cells can be detected. Each further line is an answer (``null`` retracts an
-answer), and the last line closes the round. If the process is killed, every given answer is kept, and an incomplete
-last line is removed.
+answer), and the last line closes the round. If the process is killed, all answers given so far are kept, and an
+incomplete last line is removed.
 """
 
 from __future__ import annotations

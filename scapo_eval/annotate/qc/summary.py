@@ -171,7 +171,7 @@ class PeopleAgreement:
 
 
 def agreement(first: Round, second: Round) -> PeopleAgreement:
-    """Returns the agreement of the two people who answered a round.
+    """Returns the agreement between the two people who answered a round.
 
     Args:
         first: The round as answered by the first person.

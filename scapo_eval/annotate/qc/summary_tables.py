@@ -54,8 +54,8 @@ def overall_table(summary: dict[str, Any]) -> SummaryTable | None:
     """Returns the table of the bounds over all labels, or None if there are no bounds (``overall_missing`` states the
     reason).
 
-    Each row of the table counts only the pairs of its own random draw. Errors from other draws appear only in the table
-    of rounds.
+    In each row of the table, only the pairs from the row's own random draw are counted. Errors from other draws appear
+    only in the table of rounds.
     """
     overall = summary["overall"]
     if overall is None:

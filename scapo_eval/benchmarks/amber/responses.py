@@ -71,7 +71,7 @@ class Responses:
         unknown: Number of answers with an unknown id. They are omitted. In the official reading, ids below 1 are scored
             through Python's negative indexing.
         skipped: Number of omitted faulty records.
-        notes: Sentences that a reader of the scores should know.
+        notes: Facts that a reader of the scores should know, as sentences.
         unfinished: Number of descriptions from which an unfinished last sentence was removed, or None if removal was
             not requested.
         model: Name of the model, if the records contain it.
@@ -108,8 +108,8 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         path: Path of the file, ``-`` for standard input, or records in memory.
         data: Data of the benchmark.
         official: True for the official reading, which accepts everything that the official script accepts. In the
-            official reading, repeated items are counted repeatedly, the ids 0, -1... refer to positions from the end,
-            true is 1, a null is a wrong answer to a question, and an empty list is a valid run.
+            official reading, repeated items are counted each time, the ids 0, -1... refer to positions from the end,
+            true is read as 1, a null is a wrong answer to a question, and an empty list is a valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:

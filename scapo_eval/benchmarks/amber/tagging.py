@@ -1,7 +1,7 @@
 """Noun finder of the official AMBER script. The finder uses NLTK's tokens and tags, and WordNet's lemmas.
 
 Tagging takes nearly all of the time in ``--mode parity``. Equal texts are therefore tagged only once. Large runs use
-several processes, and a file can cache the nouns between runs.
+several processes, and the nouns can be cached in a file between runs.
 """
 
 from __future__ import annotations

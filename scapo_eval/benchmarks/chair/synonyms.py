@@ -106,7 +106,7 @@ class Synonyms:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the table of words, which does not depend on the order of the lines."""
+        """Hash of the table of words. The hash does not depend on the order of the lines."""
         return digest(sorted(f"{word}\t{node}" for word, node in self.words.items()))
 
 
