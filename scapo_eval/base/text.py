@@ -81,7 +81,8 @@ _SPACES = re.compile(r"\s+")
 def _word_pattern() -> re.Pattern[str]:
     """Returns the regular expression for a word, which is compiled when the first non-ASCII text is processed.
 
-    The word class of regular expressions does not include all combining marks, so the pattern lists these marks.
+    The word-character class of regular expressions does not include all combining marks, so the pattern lists these
+    marks explicitly.
     """
     codes = [c for block in _MARK_BLOCKS for c in block if unicodedata.category(chr(c)) in _MARKS]
     starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]

@@ -112,8 +112,8 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns the matches of answers to the given questions. The positions in the result are those in the list of
-        given questions. Answers without a question remain in the result.
+        """Returns the matches of answers to the given questions. Positions in the result refer to the list of given
+        questions. Answers without a question remain in the result.
         """
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]

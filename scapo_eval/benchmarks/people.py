@@ -90,7 +90,7 @@ class WordScores(NamedTuple):
             weight of the reference words that the caption lacks. The weight of a word that the caption lacks is its
             rarity multiplied by the squared share of references that contain it. With one reference, *covered* is the
             recall of its words, weighted by rarity.
-        overlap: Term *overlap* of the joint score.
+        overlap: The *overlap* term of the joint score.
         repetition: Term *repetition* of the joint score, which is 1 if no word is repeated.
         brevity: Term *brevity* of the joint score, which is 1 unless the caption is much shorter than the references.
     """

@@ -1,4 +1,5 @@
-"""Protocols: files that specify the images, prompt, limits, ground truth and profile of a published number.
+"""Protocols: files that specify the images, prompt, limits, ground truth and profile with which a published number was
+obtained.
 
 A number is comparable with a published number only if both were obtained on the same images with the same prompt. A
 protocol states these conditions, and the package checks runs against it. The files ``protocols/*.json`` are part of the

@@ -372,7 +372,7 @@ class Sums:
         faults: Faults of records that are not skipped.
         checks: Checks for repeated ids and for several models.
         lines: Number of lines read so far, for blocks whose line numbers start at their own first line.
-        prints: (captions,) hashes of image and text, one array for every block.
+        prints: For every block, a (captions,) array of hashes of image and text.
         said: Number of ``empty``, ``cut`` and ``contradicting`` captions.
         prompts: Distinct prompts that the records contain.
         per_image: Number of captions of each image, in the order of the first ground truth. Sums that were merged from

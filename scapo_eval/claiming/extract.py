@@ -542,7 +542,9 @@ class _Reading:
                 yield self._text(caption, token, match.start("text"), match.end("text"))
 
     def _text(self, caption: int, token: int, start: int, end: int) -> tuple[int, ...]:
-        """Returns a row for a text claim about the nearest preceding object in the sentence, or about no object."""
+        """Returns a row for a text claim, which is linked to the nearest preceding object in the sentence or to no
+        object.
+        """
         self.written.append(self.texts[caption][start:end])
         code, ends = self.tokens.code, _is_of("ends")
         label, use, mention = -1, _CLAIM, -1

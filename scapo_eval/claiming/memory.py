@@ -128,7 +128,7 @@ class Memory:
         return node
 
     def _walk(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the node that is reached at each place: a leaf, or the last node with a known branch."""
+        """Returns the node reached at each place, which is either a leaf or the last node with a known branch."""
         cells = tape.channels.reshape(-1)
         reached = np.full(len(at), rule)
         active, node = np.arange(len(at)), reached

@@ -190,7 +190,7 @@ class Rules(Tape):
     reads = EXACT
 
     def word(self, place: int) -> str:
-        """Returns a word, or the word that stands for it."""
+        """Returns the word that replaces a given word, or the given word itself if there is none."""
         distance = (place - self.at) << 2 | self.reads  # as in cell, of which this is the most frequent use
         value = self.noted.get(distance)
         if value is None:

@@ -75,7 +75,7 @@ class Replies(Counted[Run]):
         return pa.concat_tables(tables)
 
     def of_parts(self, parts: Any) -> Any:
-        """Implements ``of_parts`` of :class:`Counted`. Every part is a whole file."""
+        """Implements ``of_parts`` of :class:`Counted`. Every part is a complete file in itself."""
         paths = parts.column("path").to_pylist()
         return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 

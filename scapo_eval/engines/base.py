@@ -244,7 +244,7 @@ OnCompletion = Callable[[Request, Completion], None]
 
 
 class Engine(Protocol):
-    """Interface of the engines, which run a model on requests.
+    """Interface for engines that run a model on requests.
 
     Attributes:
         identity: All known facts that affect the completions, such as model, weights and processor settings. The

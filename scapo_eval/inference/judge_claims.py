@@ -58,8 +58,8 @@ def claims_to_judge(
     Args:
         captions: Captions of one or several systems.
         extractor: Extractor that finds the claims in the captions.
-        reading: Reading that determines which mentions in the captions count. Claims with a use that the reading omits
-            are not judged.
+        reading: Reading that determines which mentions in the captions count. Claims whose use is omitted by the
+            reading are not judged.
     """
     by_image: dict[str, dict[ClaimKey, None]] = {}
     of_captions = extractor.find_batch([caption.caption for caption in captions])

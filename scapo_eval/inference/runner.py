@@ -254,7 +254,8 @@ def write_rows(
     Args:
         output: Path of the file, which appears under this name only when it is complete.
         rows: Row of each item and its error, which is None for successful items.
-        share: Part of the work that this shard processes, for ``OUTPUT.shard.json``, or None if the output is complete.
+        share: Part of the work that this shard processes, as recorded in ``OUTPUT.shard.json``, or None if the output
+            is complete.
     """
     failed: list[dict[str, Any]] = []
     made: list[int | None] = []

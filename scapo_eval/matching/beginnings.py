@@ -145,7 +145,7 @@ _CATEGORIES = {
 
 
 class _Reader:
-    """A one-directional reader of parsed expressions.
+    """A reader that goes through parsed expressions in one direction only.
 
     Args:
         step: 1 to read beginnings, -1 to read ends.

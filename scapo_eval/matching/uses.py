@@ -79,7 +79,7 @@ def reading_of(claims: Reading) -> str | None:
 
 @lru_cache
 def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
-    """Returns the cue words for some uses as a mapping from word to rule index."""
+    """Returns a mapping from each cue word to its rule index, for a subset of the uses."""
     if not uses:
         return {}
     rules = shipped_rules()

@@ -266,7 +266,7 @@ class _Scopes(NamedTuple):
     Attributes:
         begin: Position after the cue, or after the previous mention.
         parent: Id of the text from the cue to that position; see :class:`~scapo_eval.matching.remembered.Remembered`.
-        row: Row of the mention.
+        row: Row index of the mention.
         rule: Rule of the cue.
         cue_end: Position after the cue.
         first: Row of the first mention after the cue.

@@ -140,7 +140,7 @@ class TrainingAlarm:
     Attributes:
         step: First step at which the problem occurred, after a step without it.
         name: Name of the alarm.
-        metric: Name of the quantity that raised the alarm, as a column of the log.
+        metric: Name of the log column for the quantity that raised the alarm.
         value: Value of the quantity at the step of the alarm.
         threshold: Value at which the alarm is raised.
         setting: Name of the setting that specifies the threshold in the training run.
@@ -156,7 +156,7 @@ class TrainingAlarm:
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """Description whose claims or listed objects have verdicts.
+    """A description with verdicts on its claims or on its listed objects.
 
     Attributes:
         image: Id of the image.

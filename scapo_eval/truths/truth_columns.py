@@ -44,7 +44,7 @@ class TruthColumns:
             ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If ``absent`` is
             None, all other cells are absent.
         names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If
-            ``names`` is None, labels are matched only by equal names.
+            ``names`` is None, labels match only if their names are equal.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier record or row.
         probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN

@@ -1,4 +1,4 @@
-"""Checks for changed settings, invalid states and deleted checkpoints, which are made before a run is resumed."""
+"""Checks made before a run is resumed: for changed settings, invalid states and deleted checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small model with random weights, and noise pictures as its prompts, for tests and benchmarks without downloads."""
+"""A small model with random weights, prompted with noise images, for tests and benchmarks without downloads."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class LiveBytes(TorchDispatchMode):
     """Counter of the bytes of all live tensors without data, including the growing and shrinking buffers of FSDP.
 
     The attribute ``peak`` is the maximum since the last call of :meth:`restart`. Operations that read a value from a
-    tensor (such as a norm or a test for finite values) return the value one, because the tensors contain no values.
+    tensor (such as a norm or a test for finite values) return 1, because the tensors hold no data.
 
     Args:
         marked: Number of image tokens that a mask selects.
@@ -191,8 +191,8 @@ def measure(job: Job) -> Measured:
     shards, and with the fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, uses ``optim.offload`` or an optimizer other than AdamW, or uses a model
-            family of the general path, whose tower reads tensor values.
+        InputError: If the job trains on pairs, if it uses ``optim.offload`` or an optimizer other than AdamW, or if it
+            uses a model family of the general path (whose tower reads tensor values).
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")

@@ -130,6 +130,7 @@ SCHEMES: Mapping[str, Scheme] = {
         for percent in NOISY
     },
     "boundary": Scheme("SCAPO, boundaries times 5", _own("boundary")),
+    "boundary_half": Scheme("SCAPO, r_h 0.5, boundaries times 5", _own("boundary", "credit.r_h=0.5")),
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""

@@ -41,7 +41,7 @@ class Lessons:
 
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
-        speak: Number of steps of the language model on pictures of the world ``plain``.
+        speak: Number of training steps for the language model on pictures of the world ``plain``.
         move: Number of additional steps on pictures from another world.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
@@ -65,7 +65,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
     """Trains a model and writes it with its tokenizer and image processor to ``folder``.
 
     Args:
-        world: Rules of the pictures.
+        world: Rules that govern the pictures.
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
         seed: Seed of weights, pictures and captions.
