@@ -29,14 +29,14 @@ def compare(
 
     Args:
         runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or by
-            :func:`load_results`. If several runs have the same name, a number is appended to their names.
+            :func:`load_results`. If several runs have the same name, a number is appended to each of these names.
         allow_different: True to compare runs that were scored with different settings (ground truth, vocabulary,
             parser...).
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         interval: Method for the intervals: ``wilson``, or ``percentile`` (the only method in version 0.2.0).
-        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). A margin
-            adds ``p_equivalence`` to the results. resamples, seed, bootstrap: Settings for all intervals and tests. By
-            default, the settings of the first run are used.
+        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). If a margin
+            is given, ``p_equivalence`` is added to the results. resamples, seed, bootstrap: Settings for all intervals
+            and tests. By default, the settings of the first run are used.
 
     Raises:
         InputError: If there are no runs, or if the runs belong to different benchmarks or were scored with different
@@ -72,7 +72,7 @@ def function(name: str) -> Callable[..., Any]:
     """Returns the Python function, such as ``scapo_eval.NAME``, that scores a benchmark from this or another package.
 
     Args:
-        name: Name of the benchmark. The function of the benchmark ``capscore`` is :func:`scapo_eval.score`.
+        name: Name of the benchmark. The function for the benchmark ``capscore`` is :func:`scapo_eval.score`.
 
     Returns:
         A function that accepts answers, captions or other inputs of the benchmark and returns a

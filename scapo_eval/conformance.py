@@ -2,7 +2,7 @@
 FRAMEWORK``).
 
 For each token, the check compares the credit that an adapter passes to the library's loss with an independent
-computation of the reward from the same token ids. The independent computation processes each response alone and decodes
+computation of the reward from the same token ids. The independent computation handles each response alone and decodes
 its tokens one after another. For TRL and ms-swift, the check performs a real training step on the CPU with a tiny
 random model. The other libraries need a GPU for a training step, so the check runs only the adapter and the classes of
 the library that surround it.

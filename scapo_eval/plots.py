@@ -22,12 +22,12 @@ __all__ = ["Style", "differences", "faithscore", "frontier", "training"]
 
 
 def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
-    """Draws hallucination rate against cover rate, with curves of equal caption score and 95 % regions.
+    """Plots the hallucination rate against the cover rate, with curves of equal caption score and 95 % regions.
 
     Args:
         results: Results of a benchmark that has a hallucination rate and a cover rate, such as ``capscore``.
-        trails: Prefixes of the names of systems. Systems whose names have the same prefix are checkpoints of one
-            training run, in order.
+        trails: Prefixes of the names of systems. Systems whose names have the same prefix are successive checkpoints of
+            one training run.
         style: Fields of :class:`Style` as keyword arguments: ``width`` (inches, "column", "text"), ``dark``, ``font``,
             ``style``.
 

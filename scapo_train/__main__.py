@@ -1,4 +1,4 @@
-"""``torchrun --nproc-per-node N -m scapo_train CONFIG``, or ``python -m scapo_train CONFIG`` for one process."""
+"""Run ``torchrun --nproc-per-node N -m scapo_train CONFIG``, or ``python -m scapo_train CONFIG`` for one process."""
 
 from __future__ import annotations
 

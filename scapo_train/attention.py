@@ -30,20 +30,20 @@ EXACT_GAP, MEAN_GAP = 1e-4, 0.05
 def check_attention(
     policy: Policy, processor: Any, sources: Sequence[PromptRecord], settings: Model, process_group: ProcessGroup
 ) -> None:
-    """Compares the log-probabilities of two short responses to a picture with those obtained with PyTorch's attention.
+    """Compares the log-probabilities of two short responses to a picture with those that PyTorch's attention yields.
 
     The forward and backward passes of an update are run once, because some kernels lack a backward pass on some
     devices.
 
     Args:
-        policy: Policy of the general path with the chosen attention.
+        policy: Policy on the general path that uses the chosen attention implementation.
         processor: Processor of the model.
         sources: Prompts used in the training run.
         settings: Settings of the model.
         process_group: Group of all processes. All ranks must call this function.
 
     Raises:
-        ScapoError: If a pass fails, or the log-probabilities differ. The error names the cause and a remedy.
+        ScapoError: If a pass fails, or if the log-probabilities differ. The error names the cause and a remedy.
     """
     name, device = settings.attention, process_group.device
     if name == "sdpa":

@@ -67,13 +67,14 @@ class Run:
     Attributes:
         output: Folder of the training run.
         seed: Seed for sampling and for the prompt order, which are the only random parts of the loop.
-        steps: Number of optimization steps. With 0, training makes ``data.epochs`` passes over the prompts.
+        steps: Number of optimization steps. If the value is 0, training makes ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
             of the weights and moments.
         keep: Number of checkpoints to keep.
-        evaluate_every: Number of steps between evaluations on ``data.evaluation``. With 0, there is no evaluation.
-        samples_every: Number of steps after which responses are written to ``samples.jsonl``, and the best and worst
+        evaluate_every: Number of steps between evaluations on ``data.evaluation``. If the value is 0, there is no
+            evaluation.
+        samples_every: Interval, in steps, at which responses are written to ``samples.jsonl``, and the best and worst
             rollouts to ``extremes.jsonl``.
         samples: Number of responses to write on each occasion. The responses are taken from the evaluation or from the
             training step.
@@ -85,8 +86,8 @@ class Run:
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
         patience: Training ends after this number of consecutive evaluations without a better value of ``keep_best``. If
             the value is 0, training does not end early.
-        max_hours: Number of hours after which training saves its state and exits with code 75, for jobs with a time
-            limit. If the value is 0, the duration of training is not limited.
+        max_hours: Number of hours after which training saves its state and exits with code 75 (for jobs with a time
+            limit). If the value is 0, the duration of training is not limited.
     """
 
     output: str = "runs/scapo"
@@ -124,7 +125,7 @@ class Model:
             in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
             and copied to the device when they are used.
         shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
-            of a machine; gradients are averaged across machines. This setting needs more memory and causes less network
+            of a machine; gradients are averaged across machines. This setting needs more memory but causes less network
             traffic.
         min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
             of the processor applies.
@@ -145,7 +146,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Lora:
-    """Settings of low-rank adapters, which are trained instead of the full weights (:mod:`scapo_train.families.lora`).
+    """Settings for low-rank adapters, which are trained instead of the full weights (:mod:`scapo_train.families.lora`).
 
     If there are adapters, the weights of the model are frozen and have the dtype ``model.dtype``. The reference is the
     model without its adapters, so ``model.reference`` has no effect.
@@ -167,7 +168,7 @@ class Lora:
 
 @dataclass(frozen=True)
 class Data:
-    """Settings of the prompts and the ground truth.
+    """Settings for the prompts and the ground truth.
 
     Attributes:
         train: Path of a JSON Lines file with the keys ``image``, ``image_id`` and ``prompt``. For several images and
@@ -181,8 +182,8 @@ class Data:
         prompts_per_step: Number of prompts per step, over all ranks.
         evaluation: Path of the file with held-out prompts, or an empty string for training without evaluation.
         evaluation_oracle: Path of the ground truth file for the held-out images, or an empty string to use ``oracle``.
-        evaluation_prompts: Number of held-out prompts to use. With 0, all prompts are used.
-        evaluation_temperature: Sampling temperature of the single response to each held-out prompt. If the value is 0,
+        evaluation_prompts: Number of held-out prompts to use. If the value is 0, all prompts are used.
+        evaluation_temperature: Sampling temperature for the single response to each held-out prompt. If the value is 0,
             decoding is greedy.
         max_bad: Maximum number of prompts that may be omitted because of unreadable images. A value below 1 is
             interpreted as a share of the prompts.
@@ -211,12 +212,12 @@ class Rollout:
     """Settings for the sampling of responses.
 
     Attributes:
-        engine: Engine that samples the responses. With ``transformers``, the policy itself samples. With ``vllm``, vLLM
-            samples on the GPUs that train, and receives the policy's weights in each step.
+        engine: Engine that samples the responses. With ``transformers``, the policy itself does the sampling. With
+            ``vllm``, vLLM samples on the training GPUs and receives the policy's weights in each step.
         group: Number of responses per prompt.
         max_new_tokens: Maximum number of tokens in a response.
         temperature: Sampling temperature. The log-probabilities in the update are computed with the same temperature.
-        prompts_per_batch: Number of prompts that the transformers engine processes at the same time, per rank.
+        prompts_per_batch: Number of prompts per rank that the transformers engine processes at the same time.
         gpu_memory: Share of the GPU's memory that vLLM may use.
         tensor_parallel: Number of ranks that share one vLLM model.
         check_sync: True to compare vLLM's pixels and log-probabilities with those of the trainer, before and after the
@@ -251,9 +252,9 @@ class Credit:
             or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``).
             Response-level schemes require this setting.
-        beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses.
-            With 1, the score is ``cap_score``.
-        form: Settings of the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and KL term. With
+        beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses. If
+            the value is 1, the score is ``cap_score``.
+        form: Settings for the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and KL term. With
             ``original``, baselines use their published settings.
         ablation: Name of an ablation of SCAPO (``additive``, ``full_repeat`` or ``no_reg``), or an empty string for no
             ablation.
@@ -270,20 +271,20 @@ class Credit:
         kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
             ``attribute``, ``relation`` and ``text`` are also possible. In the log, ``hal_rate``, ``cover_rate`` and
             ``cap_score`` refer only to presence.
-        scenes: Paths of files that describe more than presence in the training and held-out images (docs/claims.md). If
-            several files contain an image, the first one is used.
+        scenes: Paths of files that describe more about the training and held-out images than presence (docs/claims.md).
+            If several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
-            penalty of a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
+            penalty for a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
             improbable tokens are not penalized. A value above 0 requires ``loss.kl``.
         reference_ratio: Maximum ratio between the joint probabilities that the policy and the reference assign to the
             tokens of a piece, excluding object names. The penalty of a piece with a larger ratio is at least ``r_h``.
-            At the start, the ratio is 1. With 0, as in the paper, the ratio is unlimited. A value above 0 requires
-            ``loss.kl``.
+            At the start, the ratio is 1. If the value is 0, as in the paper, the ratio is not limited. A value above 0
+            requires ``loss.kl``.
         stop: Credit for the decisions to continue or to end. With ``group``, the first token of each piece and the
             end-of-sequence token get the advantage of continuing over ending, estimated from the group
-            (:mod:`scapo_eval.rewarding.stopping`). If this is empty, as in the paper, the decisions to continue or to
-            end receive no separate credit.
+            (:mod:`scapo_eval.rewarding.stopping`). If this value is empty, as in the paper, the decisions to continue
+            or to end receive no separate credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
@@ -351,17 +352,17 @@ class Loss:
         clip_high: Upper clip range. Probability ratios above ``1 + clip_high`` are clipped.
         kl: Weight of the KL term. If the value is 0, neither the term nor the reference model is used.
         kl_estimator: Estimator of KL(policy || reference) per token.
-        normaliser: Divisor of the loss. With ``tokens``, the sum over tokens is divided by the number of response
-            tokens in the global batch. With ``sequences``, the loss is averaged first over the tokens of each response
-            and then over responses. With ``constant``, the sum over tokens is divided by the number of responses times
-            ``rollout.max_new_tokens``.
+        normaliser: Number by which the loss is divided. With ``tokens``, the sum over tokens is divided by the number
+            of response tokens in the global batch. With ``sequences``, the loss is averaged first over the tokens of
+            each response and then over responses. With ``constant``, the sum over tokens is divided by the number of
+            responses times ``rollout.max_new_tokens``.
         mean_per_micro_batch: True to divide by the number of tokens in each micro-batch and to average over
             micro-batches, as in verl's legacy actor. Use True only for comparisons, because the gradient then depends
             on the division into micro-batches.
         kl_alarm: Mean KL estimate per token above which an alarm is raised.
         engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
             token. The surrogate of each token is multiplied by the token's ratio, truncated at the maximum importance
-            ratio (usually 2). With 0, the surrogate is not corrected.
+            ratio (usually 2). If the value is 0, the surrogate is not corrected.
     """
 
     clip_low: float = 0.2
@@ -376,8 +377,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Settings of the losses on pairs of responses (:mod:`scapo_train.preference`), which have no effect on training
-    with rollouts.
+    """Settings for the losses on pairs of responses (:mod:`scapo_train.preference`); these settings have no effect on
+    training with rollouts.
 
     Attributes:
         loss: Name of the loss, ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
@@ -394,7 +395,7 @@ class Preference:
 
 @dataclass(frozen=True)
 class Optim:
-    """Settings for the optimizer and for dividing batches.
+    """Settings for the optimizer and for the division of batches.
 
     Attributes:
         optimizer: Name of the optimizer, ``adamw`` or ``adamw8bit`` (from torchao). The moments of ``adamw8bit`` need a
@@ -406,13 +407,13 @@ class Optim:
         weight_decay: Decoupled weight decay, which applies to matrices only.
         warmup: Number of steps over which the learning rate increases from 0 to ``lr``.
         schedule: Name of the learning-rate schedule after the warm-up.
-        clip: Maximum gradient norm. With 0, gradients are not clipped.
+        clip: Maximum gradient norm. If the value is 0, gradients are not clipped.
         mini_batches: Number of updates per batch and inner epoch. Each update uses a part of the prompts.
         inner_epochs: Number of passes over each batch of rollouts.
         micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
             are divided into several rows. The gradient does not depend on the token limit.
-        offload: True to keep trained weights, gradients and moments in host memory and to update them there. The GPU
-            receives a layer's weights only when the layer is used.
+        offload: True to keep trained weights, gradients and moments in host memory and to update them there. A layer's
+            weights are moved to the GPU only when the layer is used.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -438,10 +439,9 @@ class Alarms:
     Attributes:
         repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
         without_claim_share: Share of responses that name no object.
-        length_factor: Maximum factor by which the mean length of responses may be above or below that of the first
-            step.
-        cover_share: Ratio of ``cover_rate`` to its value in the first step, below which coverage is regarded as
-            collapsed.
+        length_factor: Maximum factor by which the mean response length may exceed or fall below that of the first step.
+        cover_share: Threshold for the ratio of ``cover_rate`` to its value in the first step; below this threshold,
+            coverage is regarded as collapsed.
         truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.
         zero_reward_share: Share of pieces with reward 0.
     """
@@ -612,7 +612,7 @@ def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, f
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Converts a value to the type of a hint.
+    """Converts a value to the type that a hint specifies.
 
     Raises:
         ValueError: If the value has another type, or is not one of the choices.

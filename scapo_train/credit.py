@@ -1,9 +1,9 @@
 """Credit assignment, which computes the advantage and the weight of every token for each scheme.
 
 ``scapo_eval`` computes the rewards. In piece-level schemes, the tokens of a piece get the reward of the piece. In
-response-level schemes, the reward of each response is compared with those of its group, and all tokens of the response
-get the resulting advantage. A custom scheme is a function that receives a :class:`Sampled` and is specified in the
-configuration as ``file.py:function``.
+response-level schemes, the reward of each response is compared with the rewards in its group, and all tokens of the
+response get the resulting advantage. A custom scheme is a function that receives a :class:`Sampled` and is specified in
+the configuration as ``file.py:function``.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ class Sampled:
         texts: Texts of the n responses.
         offsets: (T_i, 2) character spans of the tokens of each response.
         finished: (n,) mask that is True for responses that were not truncated.
-        columns: Pieces with their spans, their counts, and their rewards by Eq. 1 with the configured coefficients.
+        columns: Pieces with their spans, their counts, and their rewards according to Eq. 1 with the configured
+            coefficients.
         group: Number of responses per prompt. The responses to a prompt are adjacent.
         reward: Reward that computed ``columns``, with its vocabulary and ground truth.
         logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under the
             policy that sampled the tokens or under the reference. The reference requires ``loss.kl`` to be above 0;
             otherwise, the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
-            scheme must either call the function in every step or never.
+            scheme must call the function either in every step or never.
     """
 
     image_ids: Sequence[str]
@@ -90,8 +91,8 @@ class Sampled:
 
     @property
     def pieces(self) -> list[NDArray[np.int64]]:
-        """(T_i,) index of the piece of each token, for each response. The index of the end-of-sequence token follows
-        that of the last piece.
+        """(T_i,) index of the piece to which each token belongs, for each response. The index of the end-of-sequence
+        token follows that of the last piece.
         """
         numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
         told = self.paid(numbers + 1.0)  # the credit of a token is now its piece index plus 1
@@ -128,7 +129,7 @@ CustomScheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
 
 @dataclass(frozen=True)
 class CreditedBatch:
-    """Credit of a batch of responses.
+    """Credit for a batch of responses.
 
     Attributes:
         advantages: (T_i,) float32 advantages of each response's tokens.
@@ -235,7 +236,7 @@ def wording_charged(sampled: Sampled, floor: float, ratio: float) -> NDArray[np.
 def name_tokens(
     matcher: AliasMatcher, texts: Sequence[str], offsets: Sequence[NDArray[np.int64]]
 ) -> list[NDArray[np.bool_]]:
-    """Returns a (T_i,) mask for each text, which is True for the tokens of object names. The offsets are (T_i, 2)
+    """Returns, for each text, a (T_i,) mask that is True for the tokens of object names. The offsets are (T_i, 2)
     character spans of the tokens.
     """
     mentions = matcher.find_batch(texts)

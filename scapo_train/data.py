@@ -1,5 +1,5 @@
-"""Prompts and responses, with the selection of prompts for each step and the preparation of pictures and texts for the
-model.
+"""Prompts and responses, including the selection of prompts for each step and the preparation of pictures and texts for
+the model.
 
 The order of prompts depends only on the seed and the step. A resumed run, or a run with another number of ranks,
 therefore processes the same prompts in the same steps.
@@ -151,7 +151,8 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
     """Reads preference pairs in TRL's format, which ``scapo-eval pairs --format trl`` writes.
 
     Args:
-        path: Path of a JSON Lines file of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
+        path: Path of a JSON Lines file whose lines have the form ``{"images", "prompt": [turns], "chosen": [turn],
+            "rejected": [turn]}``.
         images: Folder against which relative image names are resolved, or an empty string for the folder of the pairs
             file.
 
@@ -300,7 +301,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
         step: Number of the step, starting at 0.
         size: Number of prompts.
         per_step: Number of prompts per step.
-        seed: Seed of the permutations.
+        seed: Seed for the permutations.
         source: Name of the prompts file, for messages.
 
     Raises:

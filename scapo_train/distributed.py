@@ -1,4 +1,5 @@
-"""Process group of a training run, with the rank of each process, collective operations, and a common exit.
+"""Process group of a training run, with the rank of each process, collective operations, and an exit that all processes
+share.
 
 With torchrun, a run has several processes. Without torchrun, a run has one process, and collective operations have no
 effect.
@@ -64,7 +65,7 @@ class ProcessGroup:
         return int(most)
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all ranks, on every rank."""
+        """Returns the values of all ranks to every rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size

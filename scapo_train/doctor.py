@@ -6,7 +6,7 @@ The checks use the same number of ranks as training:
 - Collective operations compute correct sums.
 - A step of a small sharded model yields the same gradients as a step in a single process.
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
-  also match the trainer's (see :mod:`scapo_train.samplers.vllm`).
+  also match those of the trainer (see :mod:`scapo_train.samplers.vllm`).
 - If a run is killed after its first checkpoint, it resumes and ends in the same state.
 - On GPUs, the peak memory and the duration of a step agree with the plan.
 

@@ -2,9 +2,9 @@
 the start.
 
 A floor that suits one model can penalize a third of the pieces of another model. The command samples responses from the
-start model as the first training steps would. For each piece, it computes the lowest probability that the reference
-assigns to a token outside object names. The first table shows the floor at which a given share of pieces is charged,
-and the second table shows the share that is charged at a given floor. Nothing is trained.
+start model in the same way as in the first training steps. For each piece, it computes the lowest probability that the
+reference assigns to a token outside object names. The first table shows the floor at which a given share of pieces is
+charged, and the second table shows the share that is charged at a given floor. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
 
 
 def _of_batch(trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns the lowest log-probability of each piece in a batch, and the number of its prompt in the batch."""
+    """Returns, for each piece in a batch, its lowest log-probability and the number of its prompt in the batch."""
     encoded = encode(
         trainer.policy, trainer.prompts.take(trainer.own_indices(trainer.step)), trainer.process_group.device
     )
@@ -152,7 +152,7 @@ def tables(found: LowestProbabilities, floor: float) -> str:
     """Returns the tables as Markdown.
 
     Args:
-        found: Lowest probability of each piece.
+        found: Lowest probability in each piece.
         floor: Floor from the configuration, which is added to the second table.
     """
     pieces, prompts = len(found.log_probability), len(np.unique(found.prompt))

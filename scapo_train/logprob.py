@@ -35,7 +35,7 @@ class TokenStatistics(NamedTuple):
     Attributes:
         logprob: Log-probability of the token.
         entropy: Entropy of the token's distribution, in nats.
-        end: Probability of an end of sequence in place of the token.
+        end: Probability that the sequence ends in place of the token.
     """
 
     logprob: Tensor
@@ -46,7 +46,7 @@ class TokenStatistics(NamedTuple):
 def token_statistics(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, never: Tensor, ends: Tensor, temperature: float = 1.0
 ) -> TokenStatistics:
-    """Returns the log-probability, entropy and end probability of N tokens.
+    """Returns the log-probability, the entropy and the end probability of each of N tokens.
 
     Args:
         hidden: (N, d) last hidden states that predict the tokens.

@@ -1,8 +1,8 @@
 """Parts of a training run that do not depend on the kind of step: models, evaluation, checkpoints, signals, the log and
 the export.
 
-:mod:`scapo_train.trainer` defines the step of SCAPO and its baselines on rollouts. :mod:`scapo_train.preference`
-defines the step of the baselines on pairs.
+:mod:`scapo_train.trainer` defines the step of SCAPO and of the baselines that train on rollouts.
+:mod:`scapo_train.preference` defines the step of the baselines that train on pairs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Task:
     """Data of a training run, which is read before any model is loaded.
 
     Attributes:
-        sources: Prompts, or other records from which steps are made, in the order of the file.
+        sources: Prompts, or other records from which steps are built, in file order.
         reward: Reward of the sampled responses, or None if the steps do not include sampling.
     """
 
@@ -113,11 +113,11 @@ def check_health(folder: Path) -> None:
 
 
 class Loop(ABC):
-    """Training run, with all objects that are used in more than one step.
+    """A training run and all objects that are used in more than one of its steps.
 
-    Each kind of training run is a subclass. The hooks of the subclass are called once, in the following order, with the
-    results of earlier hooks as arguments. Before :meth:`prepare`, only the attributes ``config`` and ``process_group``
-    exist:
+    Each kind of training run is a subclass. Each hook of the subclass is called once, in the following order, and
+    receives the results of earlier hooks as arguments. Before :meth:`prepare`, only the attributes ``config`` and
+    ``process_group`` exist:
 
     1. :meth:`read`: reads the training data.
     2. :meth:`load_models`: loads the policy and its reference.
@@ -189,12 +189,14 @@ class Loop(ABC):
 
     @property
     def objective(self) -> str:
-        """Text with further settings, besides the configuration, that a resumed run must share with its checkpoint."""
+        """Text that contains further settings, besides the configuration, that a resumed run must share with its
+        checkpoint.
+        """
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
     def read(self) -> Task:
-        """Reads the training data, before the model is loaded."""
+        """Reads the training data before the model is loaded."""
 
     def load_models(self) -> Models:
         """Loads the policy and, if needed, the reference."""
@@ -207,7 +209,7 @@ class Loop(ABC):
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Prepares the prompts for the model, with room for a response."""
+        """Prepares the prompts for the model and leaves room for a response."""
         return _prompts(self.config, sources, models)
 
     def make_sampler(self, models: Models) -> Sampler:
@@ -259,7 +261,7 @@ class Loop(ABC):
         """Performs all remaining steps, exports the model, and returns the folder of the run.
 
         Raises:
-            Interrupted: If a signal arrives, or shortly before ``run.max_hours`` have passed. The state has been saved.
+            Interrupted: If a signal arrives, or if ``run.max_hours`` have almost passed. The state has been saved.
             ScapoError: If the memory is insufficient. The error lists settings that need less memory.
         """
         config, longest = self.config.run, 0.0
@@ -334,8 +336,8 @@ class Loop(ABC):
         return bool(every) and (step % every == 0 or step == self.steps)
 
     def evaluate(self, step: int) -> Metrics:
-        """Describes the held-out images, writes samples of the responses, and returns the scores, if an evaluation is
-        due after this step.
+        """If an evaluation is due after this step, describes the held-out images, writes samples of the responses, and
+        returns the scores.
         """
         run, data, process_group = self.config.run, self.config.data, self.process_group
         scored = bool(data.evaluation) and self.due(run.evaluate_every, step)
@@ -454,7 +456,7 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
         The folder of the training run.
 
     Raises:
-        InputError: If the input is invalid. The error names the file, line and reason.
+        InputError: If the input is invalid. The error message states the file, the line and the reason.
         Interrupted: After SIGTERM or SIGINT, if the state of the run has been saved.
     """
     required(config, names=kind.required)
@@ -466,7 +468,7 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     """Runs training and returns the exit code.
 
-    The exit code is 0 for success, 2 for invalid input or insufficient memory, 130 after an interrupt (with the state
+    The exit code is 0 after success, 2 after invalid input or insufficient memory, 130 after an interrupt (the state is
     saved), and 75 if the run should be restarted because a rank has died or the time limit was reached.
 
     Args:

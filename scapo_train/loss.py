@@ -1,8 +1,8 @@
 """Clipped surrogate and KL estimators as pure functions of log-probabilities.
 
-All schemes share these functions. A scheme determines the (tokens,) advantages, and a normalizer determines the
-(tokens,) weights. The loss is a weighted sum over tokens. Therefore, no matter how a batch is divided into parts, the
-losses of the parts add up to the loss of the whole batch.
+All schemes share these functions. A scheme determines the (tokens,) array of advantages, and a normalizer determines
+the (tokens,) array of weights. The loss is a weighted sum over tokens. Therefore, no matter how a batch is divided into
+parts, the losses of the parts add up to the loss of the whole batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def token_loss(
     """Computes Eq. 2 of the paper for N tokens.
 
     Args:
-        logprob: (N,) log-probabilities by the policy, with gradients.
+        logprob: (N,) log-probabilities under the policy, with gradients.
         advantage: (N,) advantages.
         weight: (N,) weight of each token in the loss of the batch, such as 1 / N_tok.
         old: (N,) log-probabilities at sampling time. If ``old`` is None, the update is the only one of the batch, so
@@ -75,7 +75,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
     truncation (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
 
     Args:
-        policy: (N,) log-probabilities by the policy at sampling time.
+        policy: (N,) log-probabilities under the policy at sampling time.
         engine: (N,) log-probabilities computed by the sampling engine.
         most: Maximum ratio.
 
@@ -86,7 +86,7 @@ def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
-    """Returns an estimate of KL(policy || reference) for each token, from samples of the policy.
+    """Returns an estimate of KL(policy || reference) for each token, computed from samples of the policy.
 
     With d = logprob - reference, ``k1`` is d (unbiased, possibly negative; its expected gradient as a loss is 0),
     ``k2`` is d^2 / 2 (biased, but its gradient is that of the KL divergence), and ``k3`` is exp(-d) - 1 + d (unbiased
@@ -94,7 +94,7 @@ def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3")
     "Approximating KL divergence" (2020).
 
     Args:
-        logprob: (N,) log-probabilities by the policy.
+        logprob: (N,) log-probabilities under the policy.
         reference: (N,) log-probabilities under the reference model.
         estimator: Name of the estimator.
 

@@ -1,4 +1,4 @@
-"""Computation of a step's metrics, as sums that are added over ranks, and as ratios of these sums for
+"""Computation of a step's metrics: first as sums that are added over ranks, then as ratios of these sums for
 ``metrics.jsonl``.
 """
 

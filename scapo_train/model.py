@@ -155,7 +155,7 @@ def load_policy(
         process_group: Group of all processes.
         reference: True to load a model without trained parameters.
         lora: Adapter settings of the policy. If there are adapters, only the adapters are trained.
-        seed: Seed of the adapters' initial values.
+        seed: Seed for the adapters' initial values.
         offload: True to keep the policy's shards in host memory (``optim.offload``). In this case, even a single
             process has shards.
 
@@ -202,7 +202,7 @@ def _check_choice(settings: Model, family: Family) -> None:
     """Checks ``model.attention`` before weights are loaded.
 
     Raises:
-        ScapoError: If the family has its own attention, or a package is missing.
+        ScapoError: If the family has its own attention mechanism, or if a package is missing.
     """
     if settings.attention != "sdpa" and family.policy is SharedPolicy:
         why = f"{family.name} shares prompts by an attention of its own"
@@ -310,7 +310,9 @@ def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) ->
 
 
 def reshard(model: Policy) -> None:
-    """Drops the unsharded weights. After a pass without gradients, the root's embedding and output layer stay whole."""
+    """Drops the unsharded weights. After a pass without gradients, the root's embedding and output layer remain
+    unsharded.
+    """
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -412,7 +414,7 @@ def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGr
 
     Args:
         policy: Sharded policy, empty on all ranks except the first.
-        whole: Tensors of the first rank before sharding; see :func:`_same_formats`.
+        whole: Unsharded tensors on the first rank; see :func:`_same_formats`.
         process_group: Group of all processes.
         device: Device of this rank's shards.
     """

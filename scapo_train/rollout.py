@@ -45,7 +45,7 @@ def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, at_o
 
 
 class PolicySampler:
-    """Sampler that uses the policy itself, in batches of prompts.
+    """Sampler that uses the policy itself and processes prompts in batches.
 
     Args:
         policy: Model that samples with its current weights.

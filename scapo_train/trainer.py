@@ -1,4 +1,4 @@
-"""One complete optimization step, from prompts, rollouts, credit and log-probabilities to the update and the metrics.
+"""One complete optimization step: prompts, rollouts, credit, log-probabilities, update and metrics.
 
 All schemes use the same optimization step. The schemes differ in the advantages from ``credit.py`` and, in their
 published forms, in the settings of the loss. Each phase of the step is implemented in a separate file. ``loop.py``
@@ -153,7 +153,7 @@ class Trainer(Loop):
         return [prompt.prompt.source.image_id for prompt in encoded for _ in range(self.config.rollout.group)]
 
     def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:
-        """Resamples the groups whose rewards are all equal, in place. Returns True if any rank had a group with equal
+        """Resamples, in place, the groups whose rewards are all equal. Returns True if any rank had a group with equal
         rewards.
         """
         flat: list[int] = np.flatnonzero(~self._credit(encoded, responses).has_variance).tolist()
@@ -174,8 +174,8 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """Returns the metrics of a step over all ranks, reports alarms, and, if samples are due after this step, writes
-        the best and worst responses.
+        """Returns the metrics of a step, computed over all ranks, reports alarms, and, if samples are due after this
+        step, writes the best and worst responses.
         """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])

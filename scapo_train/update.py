@@ -1,6 +1,4 @@
-"""Updates of the policy, with micro-batches of packed responses, forward and backward passes, the loss, and optimizer
-steps.
-"""
+"""Updates of the policy: micro-batches of packed responses, forward and backward passes, loss, and optimizer steps."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class MicroBatch:
-    """Rows of one forward and backward pass.
+    """Rows that are processed in one forward and backward pass.
 
     Attributes:
         batch: Packed rows of tokens, as tensors.
@@ -38,8 +36,8 @@ class MicroBatch:
             responses and only takes part in collective operations.
         sampled: (N,) log-probabilities computed by the sampling engine, or None if the policy itself sampled the
             tokens.
-        old: (N,) log-probabilities by the policy before its first update, or None if there is only one update.
-        reference: (N,) log-probabilities by the reference model, or None without a KL term.
+        old: (N,) log-probabilities under the policy before its first update, or None if there is only one update.
+        reference: (N,) log-probabilities under the reference model, or None if there is no KL term.
     """
 
     batch: Batch
@@ -51,7 +49,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """Result of all updates in a step, over all ranks.
+    """Result of all updates that all ranks perform in a step.
 
     Attributes:
         tokens: Number of response tokens in the updates. A token counts once per inner epoch.
@@ -61,7 +59,7 @@ class UpdateResult:
         p_end: Sum of the end-of-sequence probability over the tokens.
         mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
         loss: Mean loss over the updates, or NaN if all updates were skipped.
-        grad_norm: Mean gradient norm over the updates before clipping, or NaN if all updates were skipped.
+        grad_norm: Gradient norm before clipping, averaged over the updates, or NaN if all updates were skipped.
         skipped: Number of updates that were skipped.
         flops: Number of floating-point operations in matrix products with weights, without recomputation.
     """
@@ -79,7 +77,7 @@ class UpdateResult:
 
 
 class Updater:
-    """Updates of the policy from the responses to a step's prompts.
+    """Policy updates that are computed from the responses to a step's prompts.
 
     Args:
         config: Settings of the training run.
@@ -201,7 +199,7 @@ class Updater:
 
         Args:
             mini_batches: Output of :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
-            credited: Advantages of this rank's responses.
+            credited: Advantages for this rank's responses.
             step: Number of completed steps, for the learning rate and messages.
         """
         self._policy.train()
@@ -395,9 +393,9 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
 
 
 def evenly(lengths: Sequence[int], number: int) -> list[list[int]]:
-    """Distributes indices over a number of shares so that the sums of lengths are nearly equal. In order of decreasing
-    length, each index is added to the smallest share. The shares and the indices in each share are in ascending order
-    of length.
+    """Distributes indices over a number of shares so that the sums of the lengths in the shares are nearly equal. In
+    order of decreasing length, each index is added to the smallest share. The shares and the indices in each share are
+    in ascending order of length.
 
     Args:
         lengths: Lengths in ascending order.

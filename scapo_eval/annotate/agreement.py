@@ -1,4 +1,4 @@
-"""Comparison of two annotation runs on the same images, for example to compare two judges."""
+"""Comparison of two annotation runs on the same images, for example of runs by two judges."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The first annotation pass over all cells. It asks one question per image and label, one question about several labels
-per call, or one question per claim about an image.
+"""The first annotation pass over all cells. It asks one question per image and label, one question per call about
+several labels, or one question per claim about an image.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def claims_in(
         kinds: Kinds of claims to find.
 
     Returns:
-        The claims of each image in a fixed order, and the number of captions of other images.
+        The claims for each image in a fixed order, and the number of captions for other images.
 
     Raises:
         InputError: If a file cannot be read.
@@ -111,7 +111,7 @@ class JudgedClaims:
         """Stores the known states of claims without a verdict. The judge is asked about all others.
 
         Args:
-            store: Run of claims, open for writing.
+            store: Run that contains claims, opened for writing.
             rows: (claims,) mask of the claims whose states are stored.
         """
         never = rows & (store.provenance_ids.max(axis=1) < 0)

@@ -1,5 +1,5 @@
-"""Exports a run: writes the matrix E* or the claim matrix to a file for scorers and rewards, and writes a card about
-its origin.
+"""Exports a run: writes the matrix E* or the claim matrix to a file for scorers and rewards, and writes a card that
+describes the origin of the matrix.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def finalize(
         output: Name of the matrix file, with the extension ``.npz`` or ``.parquet``. A claim matrix is a ``.npz`` file.
         allow_unknown: True to write cells without a verdict as unknown (-1) instead of raising an error.
         license: License of the matrix. The images keep their own licenses.
-        note: Description of the matrix, for quotation in the card.
+        note: Description of the matrix, to be quoted in the card.
         thresholds: Two thresholds for cells with a probability: the label is absent if P(yes) is below the first
             threshold, present if P(yes) is at least the second threshold, and unknown in between. The matrix file also
             contains the probabilities.

@@ -1,9 +1,9 @@
-"""Contradictions between rollouts and the judge: cells that deserve a second question, and labels that need their own
+"""Contradictions between rollouts and the judge: cells that should be asked about again, and labels that need their own
 prompts.
 
 Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
 the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, computed over the images
-in which the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts of images in
+in which the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts for images in
 which a label is absent according to the judge, the rate ``p0`` is the share that mentions the label. The rate ``p0`` is
 estimated over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed.
 The evidence against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both
@@ -55,9 +55,9 @@ class DisputedCell:
     """A cell on which the judge and the rollouts disagree.
 
     Attributes:
-        row: Row of the image in the matrix.
+        row: Row index of the image in the matrix.
         column: Column of the label in the matrix.
-        verdict: Verdict of the judge: 1 present or 0 absent.
+        verdict: Verdict of the judge: 1 for present or 0 for absent.
         claims: Number of the image's rollouts that mention the label.
         rollouts: Number of the image's rollouts.
         evidence: Log-likelihood ratio against the verdict, in nats.
@@ -80,13 +80,13 @@ class LabelConfusion:
         present: Number of images in which the judge calls the label present.
         claimed_absent: Number of disputed cells that are judged absent.
         silent_present: Number of disputed cells that are judged present.
-        claim_rate_present: Among the rollouts of images in which the label is judged present, the share that mentions
-            the label (NaN if there are no such rollouts).
+        claim_rate_present: Share of rollouts that mention the label, among the rollouts for images in which the label
+            is judged present (NaN if there are no such rollouts).
         claim_rate_absent: Share of rollouts that mention the label, computed over the images in which it is judged
             absent.
-        with_label: Label that may be confused with ``label``, because its frequency in the disputed images most exceeds
-            its frequency in all images. The value is an empty string if no other label is present in at least half of
-            the disputed images.
+        with_label: Label that may be confused with ``label``: the label whose frequency in the disputed images exceeds
+            its frequency in all images by the largest amount. The value is an empty string if no other label is present
+            in at least half of the disputed images.
     """
 
     label: str
@@ -139,7 +139,7 @@ def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) 
     Args:
         store: Run that contains the verdicts.
         mentions: Mentions in the rollouts.
-        min_rollouts: Minimum number of rollouts that contradict the verdict of a cell.
+        min_rollouts: Minimum number of rollouts that contradict the verdict on a cell.
     """
     evidence = _evidence(store.matrix, mentions)
     silent = mentions.rollouts[:, None] - mentions.claims

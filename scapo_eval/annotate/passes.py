@@ -1,4 +1,4 @@
-"""One pass of a judge over cells, which calls the judge and stores the verdicts. The modules ``coarse`` and ``refine``
+"""One pass over cells, in which the judge is called and the verdicts are stored. The modules ``coarse`` and ``refine``
 share the code in this module.
 
 Calls are sent in blocks, image by image, so that a server can cache the part of the prompt that contains the image.
@@ -51,7 +51,7 @@ class Call:
     Attributes:
         row: Row of the image or claim in the matrix.
         prompt: Prompt to send with the image.
-        columns: Columns of the prompt's labels in the matrix.
+        columns: Column indices of the prompt's labels in the matrix.
     """
 
     row: int
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Cost of a pass so far, and an estimate for its remaining calls.
+    """Cost of a pass so far, and an estimate of the cost of its remaining calls.
 
     Attributes:
         done: Number of answered calls.
@@ -87,7 +87,7 @@ class Forecast:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds for the remaining calls, or None if the rate is still unknown."""
+        """Estimated time for the remaining calls in seconds, or None if the rate is still unknown."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
@@ -107,8 +107,8 @@ class PassOutcome:
 
     Attributes:
         calls: Number of calls that were made.
-        cells: Number of cells that the calls asked about.
-        present: Number of stored verdicts that call a label present.
+        cells: Number of cells that were asked about in the calls.
+        present: Number of stored verdicts that declare a label present.
         changed: Number of stored verdicts that differ from the cell's earlier verdict.
         unread: Cells whose answer could not be parsed, each with its answer.
         failed: Cells whose call failed, each with the error message.
@@ -227,7 +227,7 @@ def _loads(store: Store, row: int, loads: dict[str, bool], outcome: PassOutcome)
 def _answers(
     session: Session, calls: Sequence[Call], wanted: Sequence[Request]
 ) -> list[tuple[tuple[int, ...] | None, Completion]]:
-    """Returns the verdicts of each call (None for an unreadable answer) and its completion."""
+    """Returns, for each call, the verdicts (None for an unreadable answer) and the completion."""
     if not calls or not calls[0].prompt.choices:
         return ask_until_read(session, wanted, [call.prompt.read for call in calls])
     asked = ask_for_probabilities(session, wanted)

@@ -38,7 +38,7 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label for objects that a judge may fail to count if the judge follows a prompt.
+    """Aliases of a label that name objects which a judge who follows a prompt may fail to count.
 
     Attributes:
         kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.

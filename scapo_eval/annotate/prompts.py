@@ -200,8 +200,8 @@ class LabelPrompt:
         labels: Labels in the question, in the order of the verdicts.
         system: Text of the system turn, or an empty string if the prompt has no system turn.
         user: Text of the user turn.
-        choices: The words yes and no if the prompt asks for one of these words. The tuple is empty if the prompt asks
-            for JSON.
+        choices: The words "yes" and "no" if the prompt asks for one of these words. The tuple is empty if the prompt
+            asks for JSON.
     """
 
     name: str
@@ -262,7 +262,7 @@ class ClaimPrompt:
         id: The text ``claim@hash``. All claims share the id, because their prompts differ only in the question.
         claim: Claim in the question.
         task: Text of the user turn, with ``{question}``.
-        choices: The words yes and no, if P(yes) is read. Otherwise, the value is empty.
+        choices: The words "yes" and "no", if P(yes) is read. Otherwise, the value is empty.
     """
 
     id: str

@@ -1,5 +1,5 @@
-"""Second questions about selected cells, which use label-specific prompts, or joint prompts for labels that judges
-confuse.
+"""Second questions about selected cells, asked with label-specific prompts or, for labels that judges confuse, with
+joint prompts.
 
 The judge is asked again only about the cells of given labels, or about given cells. Verdicts by people are never
 changed. Every earlier verdict remains in the history with its reason.
@@ -59,8 +59,8 @@ def prompts_for(
         groups: Mapping whose keys are groups of labels to ask about together. Each value is a file with custom prompts,
             or None for the general joint template.
         published: True to replace the general templates with the paper's prompts.
-        one_word: True to ask for only the word yes or no and to store its probability. If ``one_word`` is true, joint
-            prompts are refused.
+        one_word: True to ask for only the word "yes" or "no" and to store its probability. If ``one_word`` is true,
+            joint prompts are refused.
 
     Raises:
         InputError: If a label is unknown or occurs in two prompts, if a prompt file is empty, or if the paper prints no
@@ -105,8 +105,8 @@ def all_cells(store: Store, prompts: Sequence[LabelPrompt]) -> NDArray[np.bool_]
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """Returns an (images, labels) mask of the cells listed in a JSON Lines file of ``image_id`` and ``label``, such as
-    the output of ``mine``.
+    """Returns an (images, labels) mask of the cells listed in a JSON Lines file with the fields ``image_id`` and
+    ``label``, such as the output of ``mine``.
 
     Raises:
         InputError: If an image or label is not part of the run.
@@ -131,7 +131,8 @@ def refine(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> PassOutcome:
-    """Asks about the cells of a refinement, except cells that an earlier call of this refinement has already decided.
+    """Asks about the cells of a refinement, except cells that were already decided in an earlier call of this
+    refinement.
 
     Args:
         store: Run that is open for writing.

@@ -63,7 +63,7 @@ def write_sample(
     """Draws a sample, and writes the list of images and ``OUTPUT.card.json``.
 
     Args:
-        output: JSON Lines file to write, which ``annotate coarse`` reads.
+        output: JSON Lines file to write, which is the input of ``annotate coarse``.
         pool: Images to draw from.
         n: Number of images to draw.
         seed: Seed of the draw.

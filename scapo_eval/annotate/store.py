@@ -1,7 +1,7 @@
 """The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
-The cells of a run can instead be claims about images. Each claim is then a row, and the columns are the kinds of
-claims: every row has exactly one cell, in the column of its kind.
+The cells of a run can instead be claims about images. Each claim is then a row, and each kind of claim is a column:
+every row has exactly one cell, in the column of its kind.
 
 Stored verdicts are never overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is
 merged into the compressed ``verdicts.npz``. The log and the archive contain all versions of a cell, not only its
@@ -89,10 +89,10 @@ class Store:
         images: Images of the run.
         claims: Claim of each row, or an empty tuple if the cells are labels.
         image_ids: Canonical image id of each row. If the cells are labels, every image is one row.
-        paths: File path of the image of each row.
+        paths: File path of each row's image.
         labels: Labels in the order of the columns, or the kinds of the claims.
-        matrix: (rows, labels) int8 matrix: 1 for present, 0 for absent, and -1 for cells that are not judged or whose
-            answer is unreadable, and for images that failed.
+        matrix: (rows, labels) int8 matrix with 1 for present, 0 for absent, and -1 for images that failed and for cells
+            that are not judged or whose answer is unreadable.
         prompts: Mapping from prompt ids to prompts.
     """
 
@@ -249,7 +249,7 @@ class Store:
 
     @property
     def claims_of_images(self) -> dict[str, list[ClaimKey]] | None:
-        """Image id -> claims about the image, or None if the cells are labels."""
+        """Mapping from each image id to the claims about the image, or None if the cells are labels."""
         if not self.claims:
             return None
         found: dict[str, list[ClaimKey]] = {}
@@ -264,15 +264,15 @@ class Store:
 
     @cached_property
     def cells(self) -> NDArray[np.bool_]:
-        """(rows, labels) mask of the cells of the run: all of them, or the kind of each row's claim."""
+        """(rows, labels) mask of the cells of the run: all cells, or the cells of the kind of each row's claim."""
         if not self.claims:
             return np.ones(self.matrix.shape, dtype=np.bool_)
         kinds = np.array([self.columns[claim[0]] for claim in self.claims])
         return np.asarray(kinds[:, None] == np.arange(len(self.labels)))
 
     def name_of(self, row: int, column: int) -> dict[str, str]:
-        """Returns the image id and the label of a cell, and the question about a claim. These fields identify the cell
-        in files.
+        """Returns the image id and label of a cell, together with the question about a claim. These fields identify the
+        cell in files.
         """
         question = {"claim": question_of(self.claims[row])} if self.claims else {}
         return {"image_id": self.image_ids[row], "label": self.labels[column], **question}
@@ -305,7 +305,7 @@ class Store:
         A judge's verdict on a cell that a person has judged is dropped.
 
         Args:
-            rows: (n,) array with the image row of each cell.
+            rows: (n,) array with the row index of each cell's image.
             label_ids: (n,) array with the label column of each cell.
             verdicts: (n,) array of verdicts: 1, 0 or -1.
             provenance: Provenance that all verdicts share.
@@ -448,7 +448,7 @@ class Store:
     def unsettled(self) -> NDArray[np.bool_]:
         """(rows, labels) mask of the cells without a verdict.
 
-        Claims that a judge has left undecided count as settled: their state is unknown.
+        Claims that a judge has left undecided count as settled and have the state unknown.
         """
         undecided = np.array([*(bool(provenance.answer) for provenance in self._provenances), False])
         return np.asarray((self.matrix == UNKNOWN) & self.cells & ~undecided[self._latest])
@@ -592,7 +592,7 @@ class Store:
             raise self._damaged("a verdict is neither 1, 0 nor -1")
 
     def _damaged(self, reason: str) -> InputError:
-        """Returns the error for files of a run that contradict each other.
+        """Returns the error that is raised if files of a run contradict each other.
 
         The error lists all files that are involved, because any of them may be damaged.
         """
@@ -666,7 +666,7 @@ class _Prompt(msgspec.Struct):
 
 
 def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
-    """Returns the number of the log that follows the archive, and the archived verdicts."""
+    """Returns two values: the number of the log that follows the archive, and the archived verdicts."""
     data = read_regular(path)
     with decoding("archive of verdicts", path):
         stream = io.BytesIO(data)

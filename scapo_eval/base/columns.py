@@ -80,7 +80,7 @@ class MentionColumns:
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """The subsentences of many texts, as columns. The rows of text ``i`` are ``indptr[i]:indptr[i + 1]``.
+    """The subsentences of many texts, stored as columns. The rows of text ``i`` are ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
         indptr: (texts + 1,) int64 bounds of the texts.

@@ -37,7 +37,7 @@ class InputError(ScapoError):
         reason: Description of the problem and its remedy.
         path: Name of the file with the problem, ``<stdin>``, or the name of another source. The value is None if the
             problem has no source.
-        line: Line number, from 1. The value is None if the source has no lines.
+        line: Line number, counted from 1. The value is None if the source has no lines.
 
     Example:
         >>> import scapo_eval
@@ -87,8 +87,8 @@ class InputErrors(ScapoError):
         errors: Errors in the order in which they were found.
         total: Number of errors, if larger than the length of ``errors``.
         said: Number of errors that the entries of ``errors`` represent, if an entry represents several errors.
-        remedy: Text at the end of the message, or an empty string for no text. After several errors, the text is on its
-            own line.
+        remedy: Text at the end of the message, or an empty string for no text. After several errors, the text is
+            printed on its own line.
 
     Example:
         >>> import scapo_eval
@@ -125,7 +125,7 @@ _ALIKE = 3
 
 
 class FaultList:
-    """A collector of faults, which either groups the faults by file and reason, or passes each fault to a callback."""
+    """Collects faults, and either groups them by file and reason or passes each one to a callback."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
         self.total = 0

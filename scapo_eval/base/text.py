@@ -26,7 +26,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 def printable(text: str) -> str:
-    r"""Escapes control characters, direction marks and lone surrogates for output in a terminal (``\x1b``).
+    r"""Escapes control characters, direction marks and lone surrogates for output in a terminal (for example, as
+    ``\x1b``).
 
     Tabs and line ends are kept.
     """
@@ -109,7 +110,7 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_unspaced_mark(text: str) -> bool:
-    """Returns True if a text begins with a combining mark of a script without spaces."""
+    """Returns True if a text begins with a combining mark of a script that is written without spaces."""
     return unicodedata.category(text[0])[0] == "M" and re.match(f"[{_UNSPACED}]", text) is not None
 
 

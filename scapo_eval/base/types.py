@@ -1,4 +1,4 @@
-"""Record types for mentions, subsentences, answers and intervals, which the whole package uses."""
+"""Record types for mentions, subsentences, answers and intervals, used throughout the package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ If several uses apply, the last one in this list counts.
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """An occurrence of a label's alias in a text, with ``text[start:end] == surface``.
+    """An occurrence of a label's alias in a text, such that ``text[start:end] == surface``.
 
     Attributes:
         start: Index of the mention's first character in the ORIGINAL string.

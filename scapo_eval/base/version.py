@@ -1,4 +1,4 @@
-"""Version of the package, and name of the format of the files that the package writes."""
+"""Version of the package, and name of the file format that the package writes."""
 
 __version__ = "0.2.0"
 

@@ -2,8 +2,8 @@
 
 Captions that are shifted by one line, or that carry row numbers instead of image ids, cause no error but receive worse
 scores. Captions with wrong ids agree with the ground truth of their own images no better than with that of randomly
-permuted images. If the captions of a file fit no better than this, other orders are tested, and the ids are considered
-wrong if another order fits far better. If no other order fits, the captions may come from a collapsed or random policy.
+permuted images. If the captions of a file fit no better than this, other orders are tested; if one of these fits far
+better, the ids are considered wrong. If no other order fits, the captions may come from a collapsed or random policy.
 
 Let c(i, j) be the number of claims of caption i that are present in the image of caption j. Let d(i, j) be c(i, j)
 after subtracting the means of row i and column j. Under a random permutation, the sum of d(i, i) has mean 0 and
@@ -44,7 +44,7 @@ _ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims of a sequence of captions, as two parallel arrays.
+    """Claims in a sequence of captions, as two parallel arrays.
 
     Attributes:
         n: Number of captions.
@@ -67,7 +67,7 @@ class Claims:
 
 
 class Fit:
-    """Collector for the image of every caption in a file, and for the claims in a sample of the captions."""
+    """Collector of the image of every caption in a file and of the claims in a sample of the captions."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int32]] = []
@@ -134,7 +134,8 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """Measures how well captions agree with the ground truth, using only sums, because a cluster returns nothing else.
+    """Measures how well captions agree with the ground truth. Only sums are used, because a cluster returns nothing
+    else.
 
     Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. The chance level of a mention of
     a label is the share of images that contain the label. The standard deviation of the agreement is computed from the
@@ -175,12 +176,12 @@ class _Sample:
 
     Attributes:
         at: (n,) positions of the sampled captions in the file.
-        rows: (captions,) ground-truth row of the image of each caption in the file.
-        caption, label: (claims,) caption and label of each distinct claim.
+        rows: (captions,) row index, in the ground truth, of the image of each caption in the file. caption, label:
+        (claims,) indices of the caption and the label of each distinct claim.
         truth: Ground truth.
-        named: (labels,) share of the captions that claim each label.
-        has: (labels,) share of the captions whose image contains each label.
-        spread: Mean square of the values d(i, j), which the module's docstring defines.
+        named: (labels,) array with the share of the captions that claim each label.
+        has: (labels,) for each label, the share of the captions whose image contains the label.
+        spread: Mean square of the values d(i, j) defined in the module's docstring.
     """
 
     at: NDArray[np.int64]
@@ -225,7 +226,7 @@ class _Sample:
 
     @property
     def images_alike(self) -> bool:
-        """True if all images have the same states of the claimed labels, so that all orders of the captions fit equally
+        """True if the claimed labels have the same states in all images, so that all orders of the captions fit equally
         well.
         """
         has = self.has[self.named > 0]
@@ -246,7 +247,7 @@ class _Sample:
 
         Args:
             images: (k,) ground-truth row of the image assigned to each of k captions.
-            of: (k,) indices of these captions in the sample, or None for all captions.
+            of: (k,) array with the indices of the captions in the sample, or None for all captions.
 
         Returns:
             The sum of d(i, i) over the captions, the standard deviation of this sum under a random permutation, and the
@@ -268,8 +269,8 @@ class _Sample:
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
-    """Yields plausible wrong orders of captions, each as a description, the indices of sampled captions, and the
-    ground-truth rows of the images that these captions would have.
+    """Yields plausible wrong orders of captions, each of which consists of a description, the indices of sampled
+    captions, and the ground-truth rows of the images that these captions would have.
     """
     n = len(kept.rows)
     for shift in _SHIFTS:
@@ -320,7 +321,7 @@ def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
 
     Args:
         unknown: Sample of unknown caption ids.
-        known: Image ids of a ground truth.
+        known: Image ids in a ground truth.
     """
     for what, read in _READINGS.items():
         meant = {read(image): image for image in known}
@@ -360,7 +361,7 @@ def checked(fit: Fit, truth: Truth, source: str, *, any_ids: bool) -> IdAgreemen
         any_ids: True to score the captions even if another order fits far better.
 
     Raises:
-        InputError: If another order fits far better, unless ``any_ids`` is set.
+        InputError: If a different order fits far better than the given one, unless ``any_ids`` is set.
     """
     if not isinstance(truth, Truth):  # ground truth with probabilities
         return None

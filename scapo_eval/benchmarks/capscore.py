@@ -522,7 +522,7 @@ def score_captions(
         vocabulary: Vocabulary object, or a value that :meth:`Vocabulary.load` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
-        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading that selects the mentions that count; see :mod:`scapo_eval.matching.uses`.
         resamples, seed: Settings for the intervals.
 
     Raises:
@@ -677,13 +677,13 @@ def score(
     any_ids: bool = False,
     strict: bool = False,
 ) -> CaptionScores:
-    """Computes caption score, hallucination rate, cover rate and CHAIR for captions.
+    """Computes the caption score, the hallucination rate, the cover rate and CHAIR for captions.
 
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
         truth: Ground truth of the images, or None to use the references or the ``objects`` in the records.
-        vocabulary: Labels and their aliases, as an object, the name of a shipped vocabulary or a file. The default
-            vocabulary is coco80, or open400 if there are references but no ``truth``.
+        vocabulary: Labels and their aliases, given as an object, as the name of a shipped vocabulary or as a file. The
+            default vocabulary is coco80, or open400 if there are references but no ``truth``.
         references: Reference captions, as ``{image id: [texts]}``, records with ``image_id`` and ``references``, a
             file, or :class:`~scapo_eval.truths.references.References`. References serve as weights and as ground truth,
             alone or in addition to ``truth``.
@@ -700,7 +700,7 @@ def score(
             reading ``all`` is the paper's protocol, and ``visual`` is recommended for captions from recent models.
         workers: Number of parsing and matching processes, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
-        seed: Seed of the resampling.
+        seed: Seed for the resampling.
         bootstrap: Resampling method; see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
             images determines the resampling method.
         skip_bad: True to omit and count faulty records instead of raising an error.

@@ -1,4 +1,4 @@
-"""Hal. Rate and Cover Rate of claims by kind. The kinds are presence, as in the paper, and counts, attributes,
+"""Hal. Rate and Cover Rate for each kind of claim. The kinds are presence (as in the paper), counts, attributes,
 relations and texts.
 
 A claim, identified by its content (:attr:`~scapo_eval.claiming.claim.Claim.key`), counts once per caption. If only

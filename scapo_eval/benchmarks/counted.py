@@ -32,9 +32,9 @@ EVIDENCE = Option(
 class CountedBenchmark(Benchmark):
     """Benchmark whose counts are computed record by record.
 
-    The records come from a file (JSON Lines, JSON, CSV, TSV, xlsx or parquet) or from a program. Intervals and tests
-    resample images, which the records identify by ``image_id``, ``image`` or a similar key. Records without an image
-    are resampled individually, by ``id`` if they have one.
+    The records come from a file (JSON Lines, JSON, CSV, TSV, xlsx or parquet) or from a program. For intervals and
+    tests, the images are resampled; the records identify them by ``image_id``, ``image`` or a similar key. Records
+    without an image are resampled individually, by ``id`` if they have one.
 
     Attributes:
         count: Function that converts a record to a mapping from columns to counts, which are non-negative integers. A

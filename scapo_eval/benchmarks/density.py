@@ -4,7 +4,7 @@ The objects of a response are its distinct labels, and its pieces are subsentenc
 at least one supported label, and hallucinated if it contains at least one hallucinated label. Repeated labels count.
 The definition agrees with the values in the paper, which reports more supported pieces (2.62) than supported objects
 (2.32) per response, because several pieces can contain the same object. A piece with both kinds of labels counts as
-supported and as hallucinated. The number of pieces with both kinds of labels is a separate metric, because the paper
+both supported and hallucinated. The number of pieces with both kinds of labels is a separate metric, because the paper
 does not say how to count these pieces.
 """
 
@@ -136,7 +136,7 @@ def score_density(
 
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
-        annotations: Vocabulary and ground truth of each annotation.
+        annotations: Vocabulary and ground truth for each annotation.
         rules: Segmentation rules for the responses.
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         resampling: Settings for the intervals.

@@ -100,7 +100,7 @@ def show(
     vocabulary: Vocabulary | str | Path = "coco80",
     claims: Reading = "all",
 ) -> ShownCaptions:
-    """Returns the captions of an image, or the worst captions, with marked mentions.
+    """Returns the captions of an image, or the worst captions, with their mentions marked.
 
     The worst captions are those with the most hallucinated labels and, in case of ties, those with the most missed
     labels. The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
@@ -143,8 +143,8 @@ def labels(
     claims: Reading = "all",
     name: str | None = None,
 ) -> LabelRun:
-    """Returns, for each label, the numbers of captions that hallucinate or miss the label, as ``scapo-eval labels``
-    lists them.
+    """Returns, for each label, the number of captions that hallucinate it and the number of captions that miss it, as
+    listed by ``scapo-eval labels``.
 
     Args:
         captions, truth, vocabulary, claims: Same as in :func:`evidence`.

@@ -4,7 +4,7 @@ CAPEval.
 A judge splits a description into atomic claims, decides which claims are true, and matches the claims with those of a
 reference (``scapo-eval judge facts``, or another tool). This module reads the judge's verdicts. Precision, recall and
 F1 are those of DCScore. The three metrics are computed per description and then averaged
-(``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge answers for every reference
+(``eval/evaluation_decapbench.py``, ``compute_precision_recall``). For CAPEval, a judge decides for every reference
 claim whether the description states it (yes), contradicts it (no), or does not mention it. If all claims are counted,
 the coverage is (yes + no) / total, and the precision is yes / (yes + no).
 """
@@ -72,7 +72,8 @@ class JudgedDescription:
         references: Reference claims for the image, or None if there are none.
         answers: For each reference claim, ``yes``, ``no`` or ``unsaid``, or None for the whole field if the answers
             were not requested or could not be read.
-        judging: Names of the judge and the verifier, prompts, and source of verification, as far as known.
+        judging: Names of the judge and the verifier, the prompts, and the source of the verification, as far as they
+            are known.
         unread: True if a verdict could not be read.
     """
 
@@ -100,7 +101,7 @@ class DescriptionScores:
 
 
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
-    """Returns DCScore's precision, recall and F1 of one description.
+    """Returns DCScore's precision, recall and F1 for one description.
 
     A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
     reference claim, including claims that are false or not counted. A true claim without a matching reference claim
@@ -240,7 +241,8 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedD
     Args:
         path: Output of ``scapo-eval judge facts``: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
             each), ``matched`` (a position in ``references``, or null), ``references`` and ``answers``. A file of facts
-            (``facts``, ``verified``) is also accepted, as is DeCapBench's output as a file or a folder of ``N.json``.
+            (``facts``, ``verified``) is also accepted, as is DeCapBench's output, given as a file or as a folder of
+            files ``N.json``.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:

@@ -1,4 +1,5 @@
-"""FaithScore (Jing et al. 2024, ``framework.py``): the mean share of verified atomic facts per answer.
+"""FaithScore (Jing et al. 2024, ``framework.py``): the share of verified atomic facts in an answer, averaged over the
+answers.
 
 A judge splits an answer into atomic facts, and a second model verifies each fact. Both run elsewhere. This module reads
 the verdicts of the judge and of the second model.
@@ -214,7 +215,7 @@ def faithscore_run(
 
     Args:
         name: Name of the system.
-        run: Answers of the system with their facts.
+        run: Answers of the system, together with their facts.
         settings: Generation settings of all compared systems.
         resampling: Settings for the intervals.
     """

@@ -3,10 +3,10 @@ a figure.
 
 The answers are grouped in three ways, as in ``utils.py`` of the official repository. aAcc is the accuracy over all
 questions. fAcc is the share of figures for which all answers are correct. qAcc is the share of questions that are
-answered correctly for every figure to which they refer. Further metrics reproduce the script's other tables: easy and
-hard questions, the bias toward yes, figures with only wrong answers, and causes of errors. In the official script,
-GPT-4 judges each answer. This implementation does not use a judge but compares the yes or no in the answer with the
-ground truth, as VLMEvalKit does.
+answered correctly for every figure to which they refer. Further metrics reproduce the script's other tables, which
+cover easy and hard questions, the bias toward "yes", figures with only wrong answers, and causes of errors. In the
+official script, GPT-4 judges each answer. This implementation does not use a judge but compares the yes or no in the
+answer with the ground truth, as VLMEvalKit does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Place:
         subcategory: ``illusion``, ``chart``...
         visual_input: 0 for a question without a figure, 1 for an original figure, 2 for an edited figure.
         set: Number of a set of related figures and their questions; such a set is the unit of intervals and tests.
-        figure: Number of the figure in its set. 0 is the original, or for ``VS`` the question without a figure.
+        figure: Number of the figure in its set, where 0 is the original or, for ``VS``, the question without a figure.
         question: Number of the question in its set.
     """
 
@@ -194,7 +194,7 @@ def read_hallusionbench(
 
 
 def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
-    """Returns the answers with normalized ids and without image names, since edited versions of a figure share a
+    """Returns the answers with normalized ids, and without image names because edited versions of a figure share a
     name.
     """
     return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
@@ -269,7 +269,7 @@ def blame(place: Place, said: YesNo | None, right: bool, original: Graded, *, ag
         said: Parsed answer. None stands for an answer that is neither yes nor no.
         right: True if the answer counts as correct.
         original: Answer to the same question about the original figure (for ``VS``, without a figure).
-        agrees: True if the answer and the answer about the original figure are equivalent.
+        agrees: True if the answer is equivalent to the answer about the original figure.
     """
     if right:
         return None
@@ -383,10 +383,10 @@ def hallusionbench_runs(
 ) -> list[Run]:
     """Converts the answers of several systems to runs whose metric set covers the questions of all systems.
 
-    Figures and pairs of figures with an unanswered question are omitted and counted.
+    Figures and pairs of figures that have an unanswered question are omitted, but counted.
 
     Args:
-        answers: System name -> answers.
+        answers: Mapping from system names to answers.
         parser: Name of the parser, for the signature.
         resampling: Settings for the intervals, which are computed by resampling sets of figures.
     """

@@ -29,7 +29,7 @@ rejected.
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Question with its answer and the yes or no that was parsed from the answer."""
+    """Question with its answer and the "yes" or "no" that was parsed from the answer."""
 
     question: Question
     answer: Answer
@@ -91,7 +91,7 @@ class Matches:
         said: For each matched answer, the position of the parsed answer in SAYS.
         decided: For each matched answer, True if the most permissive parsing rule finds yes or no.
         relabeled: For each matched answer, True if the label in the answer's record differs from that of the question.
-        named: Part of the benchmark -> number of answers whose id belongs to a question of that part.
+        named: Mapping from part of the benchmark to the number of answers whose id belongs to a question of that part.
         differing: Mapping from each part of the benchmark to the number of answers whose content contradicts the
             question with the same id, and to the first such answer with its question.
         n_strangers: Number of answers to unknown questions.
@@ -112,8 +112,8 @@ class Matches:
     __repr__ = fields_in_short
 
     def among(self, questions: Sequence[int]) -> Matches:
-        """Returns the matches of answers to the given questions. Positions in the result refer to the list of given
-        questions. Answers without a question remain in the result.
+        """Returns the matches of answers to the given questions. Positions in the result are indices into the given
+        list of questions. Answers without a question remain in the result.
         """
         position = {question: k for k, question in enumerate(questions)}
         kept = [k for k, question in enumerate(self.question) if question in position]
@@ -245,7 +245,7 @@ def join_keyed(
 def match(
     answers: Iterable[Answer], index: Index, parse: Parser, *, benchmark: str | None = None, key: Key = plain_key
 ) -> Matches:
-    """Finds the question of each answer, independently of all other answers. The arguments are those of
+    """Finds the question to which each answer belongs, independently of all other answers. The arguments are those of
     :func:`join`.
     """
     matches = Matches()
@@ -327,7 +327,7 @@ def joined(
 
 
 class Index:
-    """Index of questions by id, and by image and text for ambiguous ids."""
+    """Index of questions by id or, for ambiguous ids, by image and text."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = tuple(questions)
@@ -340,7 +340,7 @@ class Index:
                 self._by_image.setdefault(image, []).append(question)
 
     def find(self, answer: Answer, named: Question | None) -> Question | None:
-        """Returns the question of an answer, or None if there is none.
+        """Returns the question to which an answer belongs, or None if there is none.
 
         Args:
             answer: Answer with its id, image and text.

@@ -34,7 +34,7 @@ class LabelCounts:
         supported: (L,) number of captions that claim the label and whose image contains it.
         unknown: (L,) number of captions that claim the label although its presence in the image is unknown.
         truth: (L,) number of captions whose image contains the label.
-        both: (L, L) number of captions that hallucinate the labels of the row and of the column.
+        both: (L, L) number of captions that hallucinate both the label of the row and the label of the column.
         beside: (L, L) number of captions that hallucinate the row's label and claim the column's label, which is
             present.
     """
@@ -197,8 +197,8 @@ def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
     captions among ``claims`` whose image does not contain the label. The share of these captions is ``rate``, with the
     Wilson interval from ``low`` to ``high``. ``truth`` is the number of captions whose image contains the label.
     ``missed`` is the number of captions among ``truth`` that do not claim the label. The share of these captions is
-    ``miss_rate``, with the Wilson interval ``miss_low``, ``miss_high``. ``unknown`` is the number of captions that
-    claim the label although its presence in the image is unknown.
+    ``miss_rate``; the bounds of its Wilson interval are ``miss_low`` and ``miss_high``. ``unknown`` is the number of
+    captions that claim the label although its presence in the image is unknown.
     """
     claims = counts.hallucinated + counts.supported
     missed = counts.truth - counts.supported
@@ -226,8 +226,9 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
     """Finds labels that are hallucinated in the same captions, and supported labels that accompany hallucinated labels.
 
     Returns:
-        The labels that are hallucinated most often, a (top, top) matrix with the number of captions that hallucinate
-        each pair of them, and the most frequent tuples ``(hallucinated label, supported label, captions)``.
+        The labels that are hallucinated most often, a (top, top) matrix with the number of captions in which each pair
+        of these labels is hallucinated, and the most frequent tuples ``(hallucinated label, supported label,
+        captions)``.
     """
     total, beside = counts.hallucinated, counts.beside
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
@@ -238,7 +239,7 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
 
 @dataclass(frozen=True, slots=True)
 class AbsentClaims:
-    """Counts of one label that captions claim for images in which the ground truth marks it as absent.
+    """Counts for one label that captions claim for images in which the ground truth marks the label as absent.
 
     Attributes:
         label: Name of the label.

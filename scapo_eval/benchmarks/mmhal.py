@@ -92,8 +92,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         assigned in the official order.
 
     Raises:
-        InputError, InputErrors: If ratings are missing or out of range, answers come from several models, or answers
-            are repeated.
+        InputError, InputErrors: If ratings are missing or out of range, if answers come from several models, or if
+            answers are repeated.
     """
     name = display_name(path)
     faults = FaultList()
@@ -257,7 +257,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Yields the questions of the benchmark, which have no ids but a fixed order. Returns None for other files."""
+    """Yields the questions of the benchmark in their fixed order; they have no ids. Returns None for other files."""
     if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
         return None
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))

@@ -3,8 +3,8 @@
 In the reference implementation, a language model lists the objects in each description, and a synonym list maps them to
 COCO's objects. In this implementation, either a judge lists the objects (``scapo-eval judge objhal``), or a CHAIR
 profile finds them in the description without a model. With or without a judge, a profile converts words to objects. If
-no judge is used, all counts equal those of CHAIR. ``names="runs"`` interprets a listed name like the reference
-implementation; see :class:`NameRuns`.
+no judge is used, all counts equal those of CHAIR. With ``names="runs"``, a listed name is interpreted as in the
+reference implementation; see :class:`NameRuns`.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class ObjHalScorer(ChairScorer):
         return replace(block, counts=np.hstack([block.counts, named]))
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
-        """Yields CHAIR's evidence for each caption, with the judge's list if there is one."""
+        """Yields CHAIR's evidence for each caption, together with the judge's list if there is one."""
         for record in super().records(block):
             listed = self.profile.lists[record["caption"]] if isinstance(self.profile, Listed) else None
             yield record if listed is None else {**record, "extracted": list(listed)}
 
 
 class NameRuns:
-    """Reader that converts listed names to objects by the rules of ``eval_gpt_obj_halbench.py``.
+    """Reader that converts listed names to objects according to the rules of ``eval_gpt_obj_halbench.py``.
 
     The objects in a name are those pairs of adjacent words that the synonym list contains. A name without such a pair
     is divided into runs of consecutive nouns, and each run denotes one object or none (so ``person hand`` is not a
@@ -134,8 +134,8 @@ class NameRuns:
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Returns, as lemmas, those word pairs in a name that are objects or, if there are no such pairs, the name's
-        runs of consecutive nouns.
+        """Returns the lemmas of the word pairs in a name that are objects or, if there are no such pairs, the lemmas of
+        the name's runs of consecutive nouns.
         """
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
@@ -162,7 +162,7 @@ class Listed:
     Args:
         profile: Profile that converts a listed name to objects.
         lists: Caption -> names that the judge listed.
-        judging: Judge and its settings, for the signature.
+        judging: The judge and the judge's settings, for the signature.
         names: ``words`` to count an object once per listed name, or ``runs`` (see :class:`NameRuns`).
 
     Raises:
@@ -212,7 +212,7 @@ class Listed:
         return [list(dict.fromkeys(objects.label_id[objects.row(k)].tolist())) for k in range(len(names))]
 
     def of_name(self, name: str) -> list[int]:
-        """Returns the label ids of one listed name."""
+        """Returns the label ids for one listed name."""
         return self._read([_plain(name)])[0] if self._runs is None else self._runs.objects([_plain(name)])
 
 
@@ -282,7 +282,7 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
         on_error: Callback that receives each faulty record. Without a callback, all faults are raised as one error.
 
     Raises:
-        InputError: If no list could be read, or the lists were made by several judges or with several settings.
+        InputError: If no list could be read, or if the lists were made by different judges or with different settings.
         InputErrors: If records are faulty, or a caption has two different lists.
     """
     name = display_name(path)

@@ -1,4 +1,4 @@
-"""Preference pairs from sampled responses. A score determines the better of two texts about the same image.
+"""Preference pairs from sampled responses. A score determines which of two texts about the same image is better.
 
 Whole responses are compared by their caption score, their hallucination rate or SCAPO's reward. Alternatively, two
 samples whose texts are the same up to a certain sentence are compared if one continues with present objects and the
@@ -73,7 +73,7 @@ class Candidate:
     """Text that may be chosen or rejected.
 
     Attributes:
-        line: Line of the response in its file.
+        line: Line number of the response in its file.
         text: Full text, including the shared text.
         score: Score as displayed: a caption score or a hallucination rate in percent, or a reward.
         quality: Form of the score in which higher values are better.
@@ -106,7 +106,7 @@ class Pair:
 
     @property
     def gap(self) -> float:
-        """Difference in quality between the two texts, greater than 0."""
+        """Positive difference in quality between the two texts."""
         return self.chosen.quality - self.rejected.quality
 
 
@@ -213,7 +213,7 @@ def pair_file(
         write: Callback that receives each pair.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or a response has no prompt. The error lists the faults by
+        InputErrors, InputError: If the input is invalid, or if a response has no prompt. The error lists the faults by
             file and line.
     """
     responses: list[ForeignCaption] = []

@@ -9,8 +9,8 @@ on the other halves. The score is deterministic and requires no model.
 - *overlap*: ``covered / (covered + missed + unnamed / 10 + 2)``, in units of rarity. *Covered* refers to the content
   words that the caption shares with any reference. *Missed* refers to the other words of the references, each weighted
   by the share of references that contain it. A detail that only one reference mentions therefore earns as much as any
-  other word, but omitting it costs the caption little. *Unnamed* refers to the caption's words that no reference
-  contains, so adding such words lowers the score.
+  other word, but a caption that omits it loses little. *Unnamed* refers to the words in the caption that occur in no
+  reference; adding such words therefore lowers the score.
 - *repetition*: ``1 / (1 + repeated words / words of a reference)``.
 - *brevity*: 1 if the caption is at least :data:`SHORT` times as long as the references. A shorter caption has a brevity
   proportional to its length.
@@ -51,7 +51,7 @@ class Card:
 
     Attributes:
         name: Required inputs.
-        powers: Term -> exponent.
+        powers: Mapping from each term to its exponent.
         version: Number that changes whenever the definition of the score changes.
     """
 
@@ -85,11 +85,11 @@ class WordScores(NamedTuple):
     """Comparison of the words of a caption with those of its image's references. All values are in [0, 1].
 
     Attributes:
-        named: Share of the caption's content words that a reference contains, weighted by rarity.
+        named: Share of the caption's content words, weighted by rarity, that a reference contains.
         covered: Total rarity of the caption's words that a reference contains, divided by the sum of this total and the
-            weight of the reference words that the caption lacks. The weight of a word that the caption lacks is its
-            rarity multiplied by the squared share of references that contain it. With one reference, *covered* is the
-            recall of its words, weighted by rarity.
+            weight of the reference words that the caption lacks. The weight of a word that is missing from the caption
+            is the word's rarity multiplied by the squared share of references that contain the word. With one
+            reference, *covered* is the recall of its words, weighted by rarity.
         overlap: The *overlap* term of the joint score.
         repetition: Term *repetition* of the joint score, which is 1 if no word is repeated.
         brevity: Term *brevity* of the joint score, which is 1 unless the caption is much shorter than the references.

@@ -55,8 +55,8 @@ def phd_index(c: Cells) -> Floats:
 def read_phd(path: Readable) -> list[Question]:
     """Reads the questions in PhD's ``data.json`` for all modes, with the prompts to send to a model.
 
-    Ids have the form ``phd/MODE/IMAGE/yes`` or ``phd/MODE/IMAGE/no``. If an image has several records, the second is
-    named ``IMAGE.2`` and so on, numbered per mode in the order of the file.
+    Ids have the form ``phd/MODE/IMAGE/yes`` or ``phd/MODE/IMAGE/no``. If an image has several records, the second
+    record is named ``IMAGE.2``, and so on; the records are numbered per mode, in the order of the file.
 
     Raises:
         InputErrors: If records are invalid. The error lists the faults by array element.
@@ -170,8 +170,8 @@ def read_phd_answers(
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
-        InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or belong
-            to another benchmark.
+        InputError, InputErrors: If the answers cannot be joined (see :func:`join` and :func:`questions_of`), or if they
+            belong to another benchmark.
     """
     source, answers = answers_to("phd", path, model=model, warn=warn)
     if not any(answer.mode or benchmark_of(answer) for answer in answers) and (looks := looks_like(answers)):
@@ -226,7 +226,7 @@ def _key(answer: Answer) -> str:
 
 
 def mode_and_task(question: Question) -> str:
-    """Returns the group of a question, which consists of the question's mode and task."""
+    """Returns the group of a question, that is, its mode and task."""
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 
@@ -265,7 +265,7 @@ _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
 
 
 def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-    """Returns the prompts in a ``data.json`` for all modes."""
+    """Returns the prompts for all modes from a ``data.json`` file."""
     return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
 
 

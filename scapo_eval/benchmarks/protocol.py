@@ -122,10 +122,10 @@ class Protocol:
         counted: Name of the run's count that is compared with ``records``, or None to count all records.
         prompts: Prompts of the published runs, or an empty tuple if they are unknown or differ between images.
         decoding: Decoding settings (``max_new_tokens``), if they were published.
-        post_processing: Description of the processing of the texts before scoring.
+        post_processing: Description of how the texts were processed before scoring.
         truth: Description of the ground truth.
         metrics: Reported metrics.
-        settings: Metric set -> signature fields of the published values (None for fields that are absent).
+        settings: Mapping from each metric set to the signature fields of the published values (None for absent fields).
         publications: Publications that report numbers under this protocol.
         source: Source from which the conditions of the protocol are known.
         note: Additional remark.
@@ -288,7 +288,7 @@ class Protocol:
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the protocol in the form in which it is stored, with the hash of the image ids."""
+        """Returns the protocol in its stored form, including the hash of the image ids."""
         held = asdict(self) | {"image_ids_hash": self.images_hash}
         del held["path"]
         return held
@@ -340,7 +340,7 @@ class Protocol:
                 contains ``NAME@HASH,off``.
 
         Raises:
-            InputError: If the run belongs to another benchmark, or deviates from the protocol.
+            InputError: If the run belongs to another benchmark, or if it deviates from the protocol.
         """
         return self.followed(run, sample_of(given), off_protocol=off_protocol)
 
@@ -402,7 +402,7 @@ def sample_of(given: Given | None) -> ProtocolFacts:
 
 
 def read_sample(given: Given) -> ProtocolFacts:
-    """Reads a file of captions or answers and returns the properties of the sample that its records state.
+    """Reads a file of captions or answers and returns the sample properties that the records state.
 
     The length limit is read from the run card that ``describe`` writes.
 

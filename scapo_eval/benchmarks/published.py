@@ -1,4 +1,4 @@
-"""Texts for publishing a run: a footnote that states its conditions, and a table with published values."""
+"""Texts for publishing a run: a footnote with the conditions of the run, and a table with published values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class PublishedRow:
 
     Attributes:
         system: Name of the model and method.
-        values: Metric -> value, which is a fraction, or the number itself if the metric is not a fraction.
+        values: Mapping from each metric to its value, which is a fraction, or the number itself if the metric is not a
+            fraction.
         source: Paper and year, or an empty string for the user's own values.
     """
 

@@ -24,7 +24,7 @@ class Question:
     Attributes:
         id: Unique id that joins the question with its answers.
         label: Correct answer.
-        image: File name or id of the image, or None if the source contains none.
+        image: File name or id of the image, or None if the source contains neither.
         text: Text of the question alone.
         prompt: Prompt for the model, if it differs from ``text``.
         category: Category of the question, such as ``adversarial``, ``popular`` or ``random``.
@@ -86,7 +86,7 @@ def questions_of(
         benchmark: Name of the expected benchmark, or None to accept any benchmark.
 
     Returns:
-        The questions, and the function that computes their ids, which are unique within mode and category.
+        The questions, and the function that computes their ids, which are unique within a mode and category.
 
     Raises:
         InputError: If some answers have no label.
@@ -128,8 +128,9 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
     """Reads a file of questions with labels, in the format of a benchmark or in the project's own format.
 
     Args:
-        path: JSON Lines, a JSON array, parquet, a table or records in memory with ``{"question_id" or "id", "label" or
-            "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
+        path: JSON Lines, a JSON array, parquet, a table or records in memory with the fields ``{"question_id" or "id",
+            "label" or "answer"}`` and the optional fields ``image``, ``text`` or ``question``, and ``category`` or
+            ``split``.
         category: Category assigned to every question whose record does not specify one.
 
     Returns:

@@ -82,12 +82,12 @@ def reward_file(
     Args:
         path: Rollouts from any source (``{"image_id", "response"}``, verl, TRL), or captions from any tool.
         reward: Reward for the responses; its settings include ``claims`` and ``any_fingerprint``.
-        options: Treatment of faulty records and of unknown images, and number of processes.
+        options: Options for the treatment of faulty records and unknown images, and for the number of processes.
         write: Callback that receives the record of each response, in the order of the file.
         warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        The counts (``responses``, ``empty``), and the sum of the rewards of all responses.
+        Counts (``responses`` and ``empty``) and the sum of the rewards of all responses.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line.

@@ -1,4 +1,4 @@
-"""Common loop of all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
+"""Loop shared by all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
 per image.
 
 A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them. Only
@@ -49,7 +49,8 @@ class ScoringOptions:
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
         workers: Number of parsing and matching processes, or None to use only the current process.
         drop_unfinished: True to remove an unfinished last sentence (:mod:`scapo_eval.segmenting.unfinished`).
-        strict: True to reject files with unusual captions (repeated, empty, cut off, or an uneven number per image).
+        strict: True to reject files with unusual captions (repeated, empty or cut off) or with an uneven number of
+            captions per image.
         any_ids: True to score captions even if their claims indicate that they belong to other images
             (:mod:`scapo_eval.benchmarks.agreement`).
     """
@@ -108,11 +109,11 @@ class BlockAccount:
 
     Attributes:
         prints: (captions,) hash of the image and the text of each caption.
-        images: Rows of the distinct images in the first ground truth.
+        images: Row indices of the distinct images in the first ground truth.
         captions: Number of captions of each distinct image.
         empty: Number of captions without text.
         cut: Number of captions that were cut off by a token limit.
-        rows: (captions,) row of each caption's image in the first ground truth.
+        rows: (captions,) row index of each caption's image in the first ground truth.
         claims: Claims of the block's first captions, or None if the scorer does not count labels.
         contradicting: Number of captions whose record lists an object that the first ground truth marks as absent.
     """
@@ -172,7 +173,7 @@ def crc(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ScoredBlock:
-    """Counts of the captions in a block.
+    """Counts for the captions in a block.
 
     Attributes:
         captions: Scored captions.
@@ -182,12 +183,12 @@ class ScoredBlock:
         unknown_images: Number of captions that were omitted because their image has no ground truth.
         strange: The first few image ids that have no ground truth.
         unfinished: Number of captions from which an unfinished last sentence was removed.
-        images: (captions,) row of each caption's image in the first ground truth.
+        images: (captions,) row index of each caption's image in the first ground truth.
         n_captions: Number of captions.
         said: Account of the block's captions, or None if it was not requested.
         by_image: True if ``counts`` has one summed row per image instead of one row per caption.
-        claims: (mentions,) caption and label of each mention of a label in the first ground truth, or None if the
-            scorer does not count labels.
+        claims: (mentions,) arrays with the caption and the label of each mention of a label that the first ground truth
+            contains, or None if the scorer does not count labels.
     """
 
     captions: Captions
@@ -210,7 +211,7 @@ class ScoredBlock:
         return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
 
     def summed(self) -> ScoredBlock:
-        """Returns a copy for transfer between processes, which has one row per image and no texts or mentions."""
+        """Returns a copy, for transfer between processes, that has one row per image and no texts or mentions."""
         images, counts = map(in_few_bytes, self.sums())
         checks = self.captions.for_checks()
         return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True, claims=None)
@@ -319,7 +320,7 @@ class Tally:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about unusual properties of the file, one per property."""
+        """One sentence about each unusual property of the file."""
         said = [self.strangers] if self.strangers else []
         return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
@@ -351,7 +352,7 @@ class BlockOutcome(NamedTuple):
     Attributes:
         block: Scored block.
         errors: Faults in the block, sorted by line.
-        lines: Number of lines in the block, for blocks whose line numbers start at their own first line
+        lines: Number of lines in the block, for blocks in which lines are numbered from the first line of the block
             (:class:`~scapo_eval.readers.captions.Captions`).
     """
 
@@ -369,11 +370,11 @@ class Sums:
         totals: Numbers of ``scored`` captions, ``skipped`` records, captions with ``unknown_images``, and
             ``unfinished`` captions.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        faults: Faults of records that are not skipped.
+        faults: Faults in records that are not skipped.
         checks: Checks for repeated ids and for several models.
         lines: Number of lines read so far, for blocks whose line numbers start at their own first line.
-        prints: For every block, a (captions,) array of hashes of image and text.
-        said: Number of ``empty``, ``cut`` and ``contradicting`` captions.
+        prints: For every block, a (captions,) array with a hash of each caption's image and text.
+        said: Numbers of ``empty``, ``cut`` and ``contradicting`` captions.
         prompts: Distinct prompts that the records contain.
         per_image: Number of captions of each image, in the order of the first ground truth. Sums that were merged from
             several parts may list the images in any order.
@@ -459,7 +460,7 @@ class Sums:
         )
 
     def add_fault(self, error: InputError) -> None:
-        """Records the fault that a record contains. If faulty records are skipped, the faults are only counted."""
+        """Stores the fault that a record contains. If faulty records are skipped, the faults are only counted."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
             return
@@ -539,16 +540,16 @@ def tally(
     on_progress: Callable[[int], None] | None = None,
     given: Readable | None = None,
 ) -> Tally:
-    """Scores every block of a file. The memory use grows with the number of images, and by 12 bytes per caption.
+    """Scores every block of a file. Memory use grows with the number of images and by a further 12 bytes per caption.
 
     Args:
         read: Function that opens the file.
         scorer: Scorer that defines the counts.
-        options: Treatment of faulty records, and number of processes.
+        options: Settings for the treatment of faulty records and for the number of processes.
         source: Name of the file in messages.
         on_block: Callback that receives each scored block in the order of the file, until a fault occurs.
         on_progress: Callback that receives the number of raw bytes of each scored block.
-        given: Input of the run, whose size and checksum are recorded in the account.
+        given: Run input whose size and checksum are recorded in the account.
 
     Raises:
         InputErrors, InputError: If the input is invalid, or if captions do not belong to the images that are identified
@@ -576,7 +577,7 @@ def tally(
 
 def _number(workers: int | None) -> Callable[[str], int]:
     """Returns the function that computes a hash of a text. The function is Python's own ``hash`` if all processes have
-    the same hash seed, as forked processes do.
+    the same hash seed, which is the case for forked processes.
     """
     if (workers or 1) <= 1:
         return hash
@@ -654,7 +655,7 @@ def _tasks(blocks: Iterable[ScorableBlock], workers: int) -> Iterator[list[Scora
 def _scored_blocks(
     work: Work, blocks: Iterable[ScorableBlock], workers: int
 ) -> Generator[tuple[int, BlockOutcome], None, None]:
-    """Yields ``(raw bytes, outcome)`` of every block in the order of the file, using one or several processes."""
+    """Yields ``(raw bytes, outcome)`` for every block in file order, using one or several processes."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)
@@ -679,7 +680,7 @@ def _scored_blocks(
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
-    """Yields sentences that state facts about this ground truth that a reader of the values should know.
+    """Yields sentences with facts about this ground truth that a reader of the values should know.
 
     Args:
         truth: Ground truth.

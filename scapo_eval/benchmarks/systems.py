@@ -51,7 +51,7 @@ class Systems:
     """Systems to score. The first system is the baseline with which the others are compared.
 
     Attributes:
-        given: Name of each system, with its file or records. A name is None if it is derived from the file.
+        given: Names of the systems, each with its file or records. A name is None if it is derived from the file.
         resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
         reading: Context manager that displays the progress while one system is scored.
@@ -104,7 +104,7 @@ class Systems:
         return {name: source for name, (_, source) in zip(names, self.given, strict=True)}
 
     def count(self) -> None:
-        """Enables the counting of records in every file, which :meth:`accounted` requires."""
+        """Enables record counting for every file; :meth:`accounted` requires this."""
         for _, source in self.given:
             if isinstance(source, Source):
                 source.count()
@@ -133,7 +133,7 @@ class Systems:
 
     @contextmanager
     def evidence(self, path: str | None) -> Iterator[Write | None]:
-        """Provides a context with a function that writes evidence records as JSON Lines, or with None if there is no
+        """Provides, within a context, a function that writes evidence records as JSON Lines, or None if there is no
         path.
         """
         if path is None:
@@ -167,7 +167,7 @@ class Systems:
         return runs
 
     def sliced(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs, with their counts for each value of the column that defines slices, if there is one."""
+        """Returns the runs and, if a column defines slices, their counts for each value of this column."""
         return [replace(run, parts=self.slicers[run.name].parts()) if run.name in self.slicers else run for run in runs]
 
 

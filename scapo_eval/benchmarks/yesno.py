@@ -84,12 +84,12 @@ def precision(c: Cells) -> Floats:
 
 
 def recall(c: Cells) -> Floats:
-    """Returns the share of the "yes" questions that are answered yes."""
+    """Returns the share of the "yes" questions that are answered "yes"."""
     return divide(c.tp, c.tp + c.fn + c.yes_unparsed)
 
 
 def no_recall(c: Cells) -> Floats:
-    """Returns the share of the "no" questions that are answered no."""
+    """Returns the share of the "no" questions that are answered "no"."""
     return divide(c.tn, c.tn + c.fp + c.no_unparsed)
 
 
@@ -194,8 +194,8 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """Returns a mapping from the name of each accuracy to a second mapping, which maps each question id to whether the
-    question was answered correctly. McNemar's test compares these mappings.
+    """Returns a mapping from the name of each accuracy to a second mapping, in which the value for each question id
+    states whether the question was answered correctly. McNemar's test compares these mappings.
     """
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
@@ -320,7 +320,7 @@ class YesNoBenchmark(AnsweredBenchmark):
             per_answer: Path of the file for the evidence.
 
         Raises:
-            InputErrors, InputError: If the input is invalid, or evidence is requested for several files. The error
+            InputErrors, InputError: If the input is invalid, or if evidence is requested for several files. The error
                 lists the faults by file and line, or by row.
         """
         systems.alone("--per-answer", per_answer, "file of answers")
@@ -343,7 +343,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     def _view(
         self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
     ) -> list[tuple[Run, list[AnsweredQuestion]]]:
-        """Returns a run and the answers of each file for display in the report. The labels in the answers are the
+        """Returns, for each file, a run and the answers for display in the report. The labels in the answers are the
         ground truth.
         """
         parse = parser_of("default")
@@ -381,8 +381,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         """Converts the answers of several systems to runs.
 
         Args:
-            answers: System name -> answers. All systems share one metric set, which includes the groups of questions of
-                all systems.
+            answers: Mapping from system names to answers. All systems share one metric set, which includes the groups
+                of questions of all systems.
             parser: Name of the parser, for the signature.
             unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
             resampling: Settings for the intervals.

@@ -1,1 +1,1 @@
-"""Claims beyond presence in captions: counts, attributes, relations and written text."""
+"""Claims in captions about more than presence: counts, attributes, relations and written text."""

@@ -33,8 +33,8 @@ class Claim:
     Attributes:
         kind: Kind of the claim.
         label: Label of the object, or an empty string for written text on an object that is not in the vocabulary.
-        value: Number for a count (``2``, ``3+``, ``2-3``), canonical word for an attribute or relation, written words
-            for text, and empty string for presence.
+        value: Number for a count (``2``, ``3+``, ``2-3``), canonical word for an attribute or relation, words as
+            written for text, or an empty string for presence.
         category: Category of an attribute (color, material, size or state) or of a relation (spatial, place, holding,
             wearing or part). The value is an empty string for other kinds.
         other: Label of the second object of a relation, or an empty string if the relation is a position in the image.
@@ -71,7 +71,7 @@ class Claim:
 def asked_as(claim: Claim) -> ClaimKey:
     """Returns the content of a claim in the form in which a judge is asked about it.
 
-    A restricted count is converted to a lower bound, such as "at least two" for "two". If the judge answers no, the
+    A restricted count is converted to a lower bound, such as "at least two" for "two". If the judge answers "no", the
     restricted count is false. If the judge answers yes, the restricted count remains undecided.
     """
     if claim.kind == "count" and claim.restricted:
@@ -86,7 +86,7 @@ def kinds_of(given: str | Sequence[str]) -> tuple[ClaimKind, ...]:
         given: Sequence of kind names, or one string of comma-separated names.
 
     Raises:
-        InputError: If a name is not the name of a kind of claim.
+        InputError: If a name does not denote a kind of claim.
     """
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)):

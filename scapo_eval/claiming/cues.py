@@ -43,7 +43,8 @@ class ClaimCues:
     Attributes:
         cues: Cues in the order of the file.
         words: Nested mapping from group and word to the cue and the value of the word.
-        phrases: Words of each relational phrase with its cue and value. The longest phrases come first.
+        phrases: Words of each relational phrase, together with the cue and the value of the phrase. The longest phrases
+            come first.
         sets: Mapping from name to words, for word lists that are not cues.
         fingerprint: Hash of the file's content without examples and comments.
     """

@@ -56,16 +56,16 @@ _ONE_SEES = 56  # words behind "one" among which "another" or "others" is looked
 
 
 class ClaimColumns(NamedTuple):
-    """The claims in many captions, as columns, in text order.
+    """The claims in many captions, stored as columns and sorted in text order.
 
     Attributes:
-        caption: (claims,) caption index.
+        caption: (claims,) index of each claim's caption.
         kind: (claims,) position in :data:`~scapo_eval.claiming.claim.KINDS`.
         label, other: (claims,) position of the labels in the vocabulary, or -1.
         value, category: (claims,) position in ``values``.
         start, end: (claims,) span in the caption.
-        use: (claims,) position in :data:`~scapo_eval.matching.uses.USES`.
-        mention, second: (claims,) row of the mentions of both objects, or -1.
+        use: (claims,) position in :data:`~scapo_eval.matching.uses.USES`. mention, second: (claims,) row indices of the
+        mentions of the two objects, or -1.
         restricted: (claims,) bool.
         values: The values and categories.
     """
@@ -86,12 +86,12 @@ class ClaimColumns(NamedTuple):
 
 
 class ClaimExtractor:
-    """An extractor of claims in captions.
+    """An extractor that finds claims in captions.
 
     The extractor can be pickled, and it can be shared between threads.
 
     Args:
-        vocabulary: Labels and aliases: a Vocabulary, the name of a shipped vocabulary, or a file.
+        vocabulary: Labels and aliases, given as a Vocabulary, as the name of a shipped vocabulary, or as a file.
         kinds: Claim kinds to extract.
 
     Raises:
@@ -120,7 +120,7 @@ class ClaimExtractor:
             text: Any string.
 
         Returns:
-            Claims whose spans index ``text``.
+            Claims whose spans refer to ``text``.
         """
         return self.find_batch([text])[0]
 
@@ -168,7 +168,7 @@ class ClaimExtractor:
         Args:
             texts: Captions.
             mentions: All mentions in the captions.
-            uses: (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+            uses: (mentions,) array with the position of each use in :data:`~scapo_eval.matching.uses.USES`.
         """
         found = list[Ints]()
         if "presence" in self.kinds:
@@ -222,7 +222,7 @@ def _rows_of_presence(mentions: MentionColumns, uses: NDArray[np.uint8]) -> Ints
 class _Reading:
     """A batch of captions, with methods that extract all claims other than presence claims.
 
-    The objects are the mentions that are objects in their own right, in text order.
+    The objects are those mentions that represent objects in their own right, in text order.
     """
 
     def __init__(
@@ -261,15 +261,15 @@ class _Reading:
         self.tape = Rules(channels)
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by a word from a set, if this word is at or after a
-        place.
+        """Returns a (things,) mask of the things that are preceded by a word from a set, provided that this word is at
+        or after a given place.
         """
         at = np.flatnonzero(_is_of(name)[self.tokens.code])
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
     def _may_go_on(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that a later verb of the clause may precede."""
+        """Returns a (things,) mask that is true for things that a later verb in the clause may precede."""
         code = self.tokens.code
         finite = np.flatnonzero(_is_of("finite")[code])
         joined = finite[_is_of("and")[code[finite - 1]]]
@@ -341,7 +341,7 @@ class _Reading:
     # ---- all claims
 
     def claims(self, kinds: Sequence[ClaimKind]) -> Ints:
-        """Returns the claims except presence claims as rows; see :class:`ClaimColumns`.
+        """Returns all claims except presence claims as rows; see :class:`ClaimColumns`.
 
         Claims of kinds that are not requested are included if they affect a requested claim.
         """
@@ -385,7 +385,7 @@ class _Reading:
         return np.where(self.is_agent[doer], doer, np.arange(len(root)))
 
     def _claims(self, k: Ints, at: Ints, rows: Ints, other: Ints | None = None) -> Ints:
-        """Returns claims about things ``k`` as rows, from the rows of rules that began at ``at``."""
+        """Converts the rows of rules that began at ``at`` to claims about things ``k``, and returns these as rows."""
         kind, value, first, last, category, use, _ = rows.T
         base = self.tokens.base[self.caption[k]]
         none = np.full(len(k), -1)
@@ -438,8 +438,8 @@ class _Reading:
         """Returns the relations that lead to the given things.
 
         Returns:
-            The relations as rows; the (things,) subject of each thing's clause; and a (things,) mask of the things to
-            which "with" leads or that follow in its list.
+            The relations as rows; a (things,) array with the subject of each thing's clause; and a (things,) mask of
+            the things to which "with" leads or that follow in the list after "with".
         """
         owner, rows = rules.MEMORY.rows(self.tape, rules.BETWEEN_RULE, self.gap[things])
         chain = _Chain(self)
@@ -458,7 +458,7 @@ class _Reading:
         state no position.
 
         Args:
-            flags, channel: (words,) cells to which the phrases are added.
+            flags, channel: (words,) arrays of the cells to which the phrases are added.
 
         Returns:
             For each phrase that states a position: its first word, its span in the text of the batch, and its noun.
@@ -494,7 +494,7 @@ class _Reading:
         return places
 
     def _itself(self) -> Ints:
-        """Returns the first word of each phrase that states no position, such as "in the scene"."""
+        """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
         first = np.flatnonzero(_is_of("itself")[code]) - 2
         first = first[_is_of("in")[code[first]] & _is_of("the_this")[code[first + 1]]]
@@ -542,7 +542,7 @@ class _Reading:
                 yield self._text(caption, token, match.start("text"), match.end("text"))
 
     def _text(self, caption: int, token: int, start: int, end: int) -> tuple[int, ...]:
-        """Returns a row for a text claim, which is linked to the nearest preceding object in the sentence or to no
+        """Returns a row for a text claim, linking the claim to the nearest preceding object in the sentence or to no
         object.
         """
         self.written.append(self.texts[caption][start:end])
@@ -621,8 +621,8 @@ class _Chain:
         self._find(subject, k, at, led)
 
     def stands_with(self, k: int) -> bool:
-        """Returns True if "with" introduces a thing, or an earlier thing in the same list, so that the state of the
-        thing may follow it.
+        """Returns True if "with" introduces a thing, or an earlier thing in the same list, so that the thing may be
+        followed by its state.
         """
         led = self.leds.get(k)
         if k in self._open:
@@ -640,7 +640,7 @@ class _Chain:
         return [self._word(place) for place in range(first, stop)]
 
     def _lists(self, k: int, said: Between) -> bool:
-        """Adds a further object in a list, as in "wearing a shirt, shorts and a hat", and returns True if it is one."""
+        """If an object continues a list, as in "wearing a shirt, shorts and a hat", adds it and returns True."""
         item = said.after_and if self.stands_with(k - 1) else said.item
         if item is None:
             return False
@@ -667,7 +667,7 @@ class _Chain:
         return True
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
-        """Returns the relation of the last thing before ``k`` in the same sentence that somebody wears."""
+        """Returns the relation of the last worn thing before ``k`` in the same sentence."""
         for before in range(k - 1, max(k - 5, -1), -1):
             if self._apart[before + 1]:
                 return None
@@ -677,7 +677,9 @@ class _Chain:
         return None
 
     def _owned_by(self, k: int) -> int | None:
-        """Returns the index of the object behind an owner's "'s", 0 if that is no object, and None if there is none."""
+        """Returns the index of the object after an owner's "'s", 0 if what follows is not an object, and None if
+        nothing follows.
+        """
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
             return None
@@ -711,8 +713,8 @@ class _Chain:
         return root if how == "verb" else k
 
     def _doer(self, k: int) -> int:
-        """Returns the index of the person or animal from which relations lead to an object, or of the object itself if
-        there is none.
+        """Returns the index of the person or animal from which relations lead to an object, or the object's own index
+        if there is no such person or animal.
         """
         doer = k
         for _ in range(_LINKS):
@@ -739,7 +741,7 @@ def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -
     """Returns the mentions that are objects in their own right, with their first and last words. Modifiers are omitted.
 
     Returns:
-        (things,) row of the mention, first word and last word.
+        (things,) arrays with the row indices of the mentions, first words and last words.
     """
     base = tokens.base[mentions.caption]
     begin, end = base + mentions.start, base + mentions.end
@@ -794,8 +796,8 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks of agents, clothes, things of which a pair counts as one, people, texts, things that are
-    worn, and limbs.
+    """Returns (labels,) masks for agents, clothes, things of which a pair counts as one, people, texts, worn things,
+    and limbs.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
     sets += (SETS["worn"], SETS["limbs"])
@@ -804,7 +806,7 @@ def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
 
 @cache
 def _place_values() -> dict[str, tuple[int, int]]:
-    """Returns a mapping from the noun of a position to the numbers of its value and its category."""
+    """Returns a mapping from the noun of a position to the numbers of the position's value and category."""
     return {noun: (VALUES.of(value), VALUES.of(cue.category)) for noun, (cue, value) in WORDS["places"].items()}
 
 

@@ -1,11 +1,11 @@
 """A cache for the results of rules.
 
-A rule reads cells at certain distances from the place where the rule begins. A cell contains a word and its position in
-an object. The result of a rule depends only on the cells that it reads. A rule always reads the same distance first,
-and each cell determines which distance the rule reads next. All possible ways to apply a rule therefore form a tree:
-each node corresponds to a distance, each branch to the cell at this distance, and each leaf to a result. The rule runs
-only if the tree has no leaf for the cells at a place; the reading of the rule is then added to the tree. NumPy
-traverses the tree from many positions at once.
+A rule reads cells at certain distances from the place where the rule begins. A cell contains a word and the position of
+this word in an object. The result of a rule depends only on the cells that it reads. A rule always reads the cell at
+the same distance first, and each cell determines the distance at which the rule reads next. All possible ways to apply
+a rule therefore form a tree: each node corresponds to a distance, each branch to the cell at this distance, and each
+leaf to a result. The rule runs only if the tree has no leaf for the cells at a place; the reading of the rule is then
+added to the tree. NumPy traverses the tree from many positions at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tape:
     first time.
 
     Args:
-        channels: (channels, places) cells of the batch.
+        channels: (channels, places) array of the cells of the batch.
     """
 
     def __init__(self, channels: NDArray[np.int32]) -> None:
@@ -61,7 +61,7 @@ class Tape:
 
 
 class Memory:
-    """The trees of several rules.
+    """The trees for several rules.
 
     Args:
         rules: Rules, which are referred to by their index.
@@ -114,7 +114,7 @@ class Memory:
         return np.concatenate(owners), np.concatenate(parts)
 
     def _leaves(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the leaves of a rule at as many places as possible, from the first place on: at all places, unless
+        """Returns the leaves of a rule at as many places as possible, starting with the first: at all places, unless
         the tree grows too large.
         """
         node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
@@ -128,7 +128,9 @@ class Memory:
         return node
 
     def _walk(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the node reached at each place, which is either a leaf or the last node with a known branch."""
+        """Returns, for each place, the node that is reached, which is either a leaf or the last node with a known
+        branch.
+        """
         cells = tape.channels.reshape(-1)
         reached = np.full(len(at), rule)
         active, node = np.arange(len(at)), reached
@@ -144,7 +146,7 @@ class Memory:
             reached[active] = node
 
     def _find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the node behind each branch, or 0."""
+        """Returns the node to which each branch leads, or 0."""
         slot = _slots(key)
         entry = self._entries[slot]
         while True:

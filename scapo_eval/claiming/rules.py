@@ -1,9 +1,9 @@
 """The claim rules that depend only on the words around one object.
 
-The words and examples are data (``cues.yaml``), and docs/claims.md defines claims. Each rule starts at a place in the
-words of a batch (:mod:`~scapo_eval.claiming.tokens`). The input of a rule consists of words and of the places where
-objects or phrases for a position begin. In the result, words are identified by their distance from the place.
-``memory.py`` contains the results of earlier readings, and ``extract.py`` decides which objects a relation connects.
+The words and examples are stored as data in ``cues.yaml``; docs/claims.md defines claims. Each rule starts at a place
+in the words of a batch (:mod:`~scapo_eval.claiming.tokens`). The input of a rule consists of words and of the places
+where objects or position phrases begin. In the result, words are identified by their distance from the place.
+``memory.py`` stores the results of earlier readings, and ``extract.py`` determines which objects a relation connects.
 """
 
 from __future__ import annotations
@@ -160,13 +160,13 @@ class Between(NamedTuple):
     """The meaning of the words between two objects.
 
     Attributes:
-        inverted: Relation from the second object to the first one: "On the hood of a car, there are cats".
+        inverted: Relation from the second object to the first one, as in "On the hood of a car, there are cats".
         apposed: True if what follows is about the first object: "a group of people, possibly children, sitting", "the
             floor of the bathroom is".
         led: Relation from the first object to the second.
         item: The second object as the next item of a list.
         after_and: The same if the list begins after "with": "with its nose raised and its tail down".
-        again: Relation after a later verb of the clause: "is blue with a pattern and is above a house".
+        again: Relation after a later verb in the clause, as in "is blue with a pattern and is above a house".
     """
 
     inverted: Led | None = None
@@ -210,7 +210,7 @@ class Rules(Tape):
         return value & BEGINS > 0
 
     def goes_on(self, place: int) -> bool:
-        """Returns True if a word belongs to an object but is not the first word of the object."""
+        """Returns True if a word is part of the name of an object but is not its first word."""
         return bool(self.cell(place, self.reads) & GOES_ON)
 
     def is_thing(self, place: int) -> bool:
@@ -218,7 +218,7 @@ class Rules(Tape):
         return bool(self.cell(place, self.reads) & (BEGINS | GOES_ON))
 
     def passed(self, place: int) -> int:
-        """Returns the number of words of the phrase for a position that begins at a word."""
+        """Returns the number of words in the position phrase that begins at a word."""
         return self.cell(place, PHRASES) & LENGTH if self.cell(place, self.reads) & PASSES else 0
 
     def _row(
@@ -244,7 +244,7 @@ class Rules(Tape):
     # ---- left of an object: counts and attributes
 
     def before(self) -> Iterator[Row]:
-        """Yields the claims that precede the noun in the noun phrase of the object that begins here."""
+        """Yields the claims that precede the noun in the object's noun phrase, which begins here."""
         self.reads = EXACT
         j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
@@ -434,7 +434,7 @@ class Rules(Tape):
         return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
-        """Yields consecutive attributes: "is black and white", "is a light brown color"."""
+        """Yields consecutive attributes, as in "is black and white" or "is a light brown color"."""
         article = self.word(j) in ("a", "an")
         rows, colored = list[Row](), False
         if self.word(j) in _POSED and not article:
@@ -474,7 +474,7 @@ class Rules(Tape):
                 yield from self._doings(j + 1, use, conditions)  # "is small, standing on"
 
     def _pose(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
-        """Yields a state that is named only by words behind an object, as in "with its head down"."""
+        """Yields a state that is named only by words after an object, as in "with its head down"."""
         cue, value = _POSED[self.word(j)]
         follows = self.word(j + 1)
         holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
@@ -494,9 +494,7 @@ class Rules(Tape):
     # ---- between two objects: how they stand to each other
 
     def between(self) -> Iterator[Row]:
-        """Yields the index of the information that is contained in the words from here to the next object, if there is
-        any such information.
-        """
+        """If the words from here to the next object contain any information, yields its index."""
         self.reads = BETWEEN_WORDS
         found = self._between()
         if found != _NOTHING_BETWEEN:
@@ -575,7 +573,9 @@ class Rules(Tape):
         return any(map(self.begins, range(self.at, j))) or self.is_phrase(j)
 
     def _item(self, at: int) -> Item | None:
-        """Returns how the object continues a list, if the words between ``at`` and the object allow this."""
+        """Returns the way in which the object continues a list, if the words between ``at`` and the object allow a
+        continuation.
+        """
         first = self.word(at)
         second = "" if self.begins(at + 1) else self.word(at + 1)
         if (first, second) in _JOINTS:
@@ -590,7 +590,7 @@ class Rules(Tape):
         return Item((first, second) == (",", "and"), article, first == "or")
 
     def _and_behind_states(self) -> int:
-        """Returns the place of the first "and" if only states and adverbs precede it, otherwise 0."""
+        """Returns the position of the first "and" if only states and adverbs precede it, and 0 otherwise."""
         j = self.at
         while not self.begins(j):
             word = self.word(j)
@@ -732,7 +732,7 @@ class Rules(Tape):
         return None
 
     def _past_pronoun(self, j: int) -> int:
-        """Returns the place after a relation to a pronoun if another relation follows, or 0 otherwise."""
+        """Returns the place after a relation whose object is a pronoun if another relation follows, or 0 otherwise."""
         for phrase, cue, _ in STARTING[self.word(j)]:
             behind = j + len(phrase)
             if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
@@ -908,9 +908,9 @@ _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock"
 def _alike(*rules: str) -> NDArray[np.int64]:
     """Returns the (codes,) representative of each code for rules that do not return words.
 
-    Words are alike if the rules cannot tell them apart. This is the case if the words are in the same lists among those
-    that the rules name, if they have the same form as far as the rules check it, and if neither a relation nor the code
-    of the rules names any of the words.
+    Words are alike if the rules cannot tell them apart. This is the case if the words occur in the same lists among
+    those that the rules name, have the same form as far as the rules check it, and are named neither by a relation nor
+    by the code of the rules.
 
     Args:
         rules: Names of methods of :class:`Rules`. The functions that they call are included.

@@ -1,8 +1,8 @@
 """The words of many captions as codes, to which the claim rules are applied.
 
 Words that no rule distinguishes have the same code. Each word in the lists of ``cues.yaml`` has its own code. Any other
-word has the code of its form. The form comprises the word's ending and whether the word consists of letters. Each code
-is represented by a word with this code, so that the rules compare words rather than numbers.
+word has the code of its form. The form states the word's ending and whether the word consists of letters. Each code is
+represented by a word with this code, so that the rules compare words rather than numbers.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Codes:
 
     Attributes:
         words: Representative of each code.
-        of_word: Word -> code, for the words in ``words`` and the spellings of their marks in ``Tokens.lowered``.
+        of_word: Mapping from each word to its code, for the words in ``words`` and for the spellings of their marks in
+            ``Tokens.lowered``.
     """
 
     def __init__(self) -> None:

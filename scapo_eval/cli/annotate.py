@@ -55,7 +55,7 @@ class _Group(Group):
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Returns a command, and imports its module if necessary."""
+        """Returns a command after importing its module if necessary."""
         if name not in _ELSEWHERE:
             return super().get_command(ctx, name)
         module, attribute = _ELSEWHERE[name]
@@ -68,8 +68,8 @@ def command() -> None:
     """Builds a matrix that states which labels are present or absent in your own images. A judge creates the matrix,
     and a person verifies it.
 
-    The steps are sample, coarse, mine, refine, qc and finalize. The commands lint, compare, status and history inspect
-    a run. RUN is the folder of the run. If a command was killed, run it again to resume.
+    The steps are ``sample``, ``coarse``, ``mine``, ``refine``, ``qc`` and ``finalize``. The commands lint, compare,
+    status and history inspect a run. RUN is the folder of the run. If a command was killed, run it again to resume.
     """
 
 
@@ -109,7 +109,9 @@ def _prices(command: Command) -> Command:
 def sample_command(
     pool: tuple[str, ...], n: int, output: str, seed: int, exclude: tuple[str, ...], images_root: str | None
 ) -> None:
-    """Draws images from POOL (folders, lists, COCO annotations), excluding the images of evaluation sets by id."""
+    """Draws images from POOL (folders, lists, COCO annotations) and excludes the images of evaluation sets by their
+    ids.
+    """
     from ..annotate.sample import write_sample
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
@@ -191,8 +193,8 @@ def coarse_command(
 ) -> int:
     """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations).
 
-    With --captions, asks instead about every distinct claim that the captions make about an image. With --judged, asks
-    only about the claims that the file leaves undecided.
+    With --captions, the command instead asks about every distinct claim that the captions make about an image. With
+    --judged, asks only about the claims that the file leaves undecided.
     """
     from ..annotate.sample import card_of
 
@@ -339,8 +341,8 @@ def _pass(
     only_forecast: bool,
     work: Callable[[Session, Callable[[Forecast], None]], PassOutcome],
 ) -> int:
-    """Runs one pass in which an engine answers questions about cells, with forecasts of time and cost. Returns the exit
-    code of the command.
+    """Runs one pass in which an engine answers questions about cells, and provides forecasts of time and cost. Returns
+    the exit code of the command.
     """
     told_at = 0.0
 

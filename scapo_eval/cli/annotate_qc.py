@@ -1,6 +1,4 @@
-"""``scapo-eval annotate qc``: a person checks random cells, and the command computes confidence bounds on the remaining
-errors.
-"""
+"""``scapo-eval annotate qc``: lets a person check random cells, and computes bounds on the remaining errors."""
 
 from __future__ import annotations
 

@@ -164,9 +164,9 @@ def lint_command(
 ) -> int:
     """Checks prompts against the aliases: every word that counts as a label in captions must also count for the judge.
 
-    If a RUN is given, every prompt in the run is checked. Otherwise, the given files are checked or, if there are none,
-    the project's own prompts. The exit code is 2 if an alias is counted in captions, but not in a prompt. If a prompt
-    names an alias both as counting and as not counting, only a note is issued.
+    If a RUN is given, every prompt in the run is checked. Otherwise, the given files are checked, or the project's own
+    prompts if no files are given. The exit code is 2 if an alias is counted in captions, but not in a prompt. If a
+    prompt names an alias both as counting and as not counting, only a note is issued.
     """
     if run and vocabulary:
         raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
@@ -207,8 +207,8 @@ def lint_command(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """Compares the verdicts of RUN with those of REFERENCE on the cells that were judged in both runs, for example in
-    runs with several labels per call and with one label per call, or in runs with two different judges.
+    """Compares the verdicts of RUN with those of REFERENCE on the cells that were judged in both runs, for example to
+    compare several labels per call with one label per call, or two different judges.
     """
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """If ``--engine`` is given to a command that supports no engine, makes the command explain why it supports none.
+    """If ``--engine`` is given, makes a command that supports no engine explain why.
 
     Args:
         command: Verb.
@@ -53,7 +53,7 @@ class Cluster:
             raise click.UsageError("--address and --on-bad-file belong to --engine")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
-        """Returns the runs of all systems, counted on the cluster.
+        """Returns the runs of all systems, with counts computed on the cluster.
 
         Args:
             systems: Name (or None) and path of each system. Each path is a file, a pattern or a URI.
@@ -70,8 +70,8 @@ class Cluster:
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:
-    """Returns those scoring options that an engine accepts. The number of workers is passed as a separate argument, and
-    accounts are not recorded.
+    """Returns those scoring options that an engine accepts. The number of workers is passed as a separate argument.
+    Accounts are not recorded.
     """
     arguments: Any = {
         field.name: getattr(scoring, field.name)
@@ -82,7 +82,7 @@ def skipping(scoring: ScoringOptions) -> Skipping:
 
 
 def cluster_options(command: Command) -> Command:
-    """Adds ``--engine`` and its options. The command receives them as ``cluster: Cluster``."""
+    """Adds ``--engine`` and the options for the engine. The command receives them as ``cluster: Cluster``."""
     options = [
         click.option(
             "--engine",

@@ -46,10 +46,10 @@ def emit(
         runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
         allow_different: True if the command itself compares several ways of reading a file.
-        files: Input file of each run. The captions in it may be accompanied by their prompts.
+        files: Input file of each run. The captions may be accompanied by their prompts.
 
     Returns:
-        The exit code, which is 0, or 3 if the metrics do not pass a gate.
+        The exit code: 3 if the metrics do not pass a gate, otherwise 0.
     """
     metric_set = same_metrics(runs)[0].metric_set
     if output.by and not any(run.parts and run.parts.column == output.by for run in runs):

@@ -1,6 +1,4 @@
-"""Options for the engine and for sampling, and the output of commands that use an engine: progress, summary and exit
-code.
-"""
+"""Engine and sampling options, and the output (progress, summary and exit code) of commands that use an engine."""
 
 from __future__ import annotations
 

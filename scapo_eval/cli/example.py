@@ -25,7 +25,7 @@ RECIPES = (
 @click.argument("folder", type=click.Path(path_type=Path), default="examples", metavar="[DIR]")
 @click.option("--recipes", is_flag=True, help="Also the plugins and scripts for training libraries.")
 def command(folder: Path, recipes: bool) -> None:
-    """Writes the shipped example into DIR (default: examples): captions of 40 images from two systems, and the ground
+    """Writes the shipped example into DIR (default: examples): captions by two systems for 40 images, and the ground
     truth.
 
     Existing files are never replaced. An existing file with other content causes an error.

@@ -61,7 +61,7 @@ def command(
     evidence: str | None,
     quiet: bool,
 ) -> None:
-    """Exports results files to another schema, with one document per system and benchmark, including intervals.
+    """Exports results files, including intervals, to another schema, and creates one document per system and benchmark.
 
     RESULTS are results files (-o of a scoring verb, or of import).
     """

@@ -49,7 +49,7 @@ class InputFile(_File):
         self.named = named
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the names of shipped files and file names that complete the text."""
+        """Returns the file names and the names of shipped files that complete the text."""
         names: Iterable[str] = ()
         if "vocabulary" in (param.name or ""):
             from ..matching.vocabulary import shipped_vocabularies
@@ -92,8 +92,8 @@ def split_name(argument: str) -> tuple[str | None, str]:
 
 
 def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
-    """Returns the name and the input of the system in each argument. If an argument has no ``NAME=``, the name is
-    derived from the file.
+    """Returns the name and the input of the system that each argument specifies. If an argument has no ``NAME=``, the
+    name is derived from the file.
 
     Raises:
         click.UsageError: If two systems have the same name.
@@ -127,7 +127,7 @@ def source_of(path: str) -> Source:
 
 
 def shared_source(path: str, context: click.Context) -> Source:
-    """Like :func:`source_of`, opens an input, but before the command's own context exists."""
+    """Opens an input like :func:`source_of`, but before the context of the command exists."""
     known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     if path not in known:
         known[path] = input_at(path)
@@ -135,7 +135,7 @@ def shared_source(path: str, context: click.Context) -> Source:
 
 
 def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
-    """Wraps a command so that error messages name the affected file within a folder or pattern."""
+    """Wraps a command so that error messages name the affected file if the input is a folder or a pattern."""
     return naming_files(context.meta.setdefault(_SOURCES, {}).values())
 
 

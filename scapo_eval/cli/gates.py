@@ -89,8 +89,8 @@ def _check_known(option: str, metric: str, metrics: MetricSet) -> None:
 
 
 def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricSet, level: float) -> Iterator[str]:
-    """Yields a message for each metric in which a system is significantly worse than the baseline, or which cannot be
-    tested.
+    """Yields a message for each metric that cannot be tested or in which a system is significantly worse than the
+    baseline.
     """
     for row in comparison["comparisons"]:
         if row["metric"] not in names:
@@ -106,7 +106,7 @@ def _worse(comparison: Mapping[str, Any], names: Sequence[str], metrics: MetricS
 def check_gates(
     found: Mapping[str, Any], gates: Sequence[Gate], worse: Sequence[str], metrics: MetricSet, level: float
 ) -> int:
-    """Prints to standard error the gates that the metrics miss.
+    """Prints to standard error the gates that the metrics fail to meet.
 
     Args:
         found: Results object.

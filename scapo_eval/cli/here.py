@@ -1,4 +1,4 @@
-"""``scapo-eval`` without arguments: lists the files of recognized kinds in a folder, and suggests the next commands."""
+"""Without arguments, ``scapo-eval`` lists the files of recognized kinds in a folder and suggests the next commands."""
 
 from __future__ import annotations
 

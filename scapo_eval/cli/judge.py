@@ -40,7 +40,7 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Judges answers with a model. Score its verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Judges answers with a model. Score the verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
@@ -67,8 +67,8 @@ def verifier_options(command: Command) -> Command:
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
-    """Yields the engines of the judge and of the verifier. The judge and the verifier share one engine unless one of
-    their options differs.
+    """Yields the engines of the judge and of the verifier. The judge and the verifier share one engine unless they
+    differ in an option.
     """
     own = (settings.engine, settings.model, settings.base_url)
     other = (engine or settings.engine, model or settings.model, url or settings.base_url)
@@ -101,8 +101,8 @@ def mmhal(
 ) -> int:
     """Rates answers to MMHal-Bench from 0 to 6. The judge reads only texts.
 
-    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as written by scapo-eval
-    answer for MMHal-Bench's file. The option --model specifies the judge.
+    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), in the form that
+    scapo-eval answer writes for MMHal-Bench's file. The option --model specifies the judge.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))
@@ -157,8 +157,8 @@ def faithscore(
 ) -> int:
     """Splits answers into atomic facts and checks each fact against the image.
 
-    ANSWERS are captions or answers with an image. The model specified with --model labels sentences and splits them
-    into facts. The verifier must accept images; it decides whether each fact is true.
+    ANSWERS are captions or answers that refer to an image. The model specified with --model labels sentences and splits
+    them into facts. The verifier must accept images; it decides whether each fact is true.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source)

@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Lists hallucinated and missed objects by label, and labels that are hallucinated together.
 
-    Rates are shares of captions, with Wilson's 95 % intervals. A table contains the first --top labels, and tsv and
-    json contain all labels.
+    Rates are shares of captions and are given with Wilson's 95 % intervals. A table contains the first --top labels,
+    whereas the tsv and json formats contain all labels.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

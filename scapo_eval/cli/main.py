@@ -98,7 +98,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the lists of commands; of these commands, only those from other packages are imported."""
+        """Writes the lists of commands, importing only the commands from other packages."""
         others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
         width = max(map(len, (*VERBS, *others)))
         for heading, verbs in ({**GROUPS, "Benchmarks from other packages": others} if others else GROUPS).items():
@@ -108,7 +108,7 @@ class Verbs(click.Group):
             formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Returns the commands that complete the text, without importing these commands, or files for the default
+        """Returns the commands that complete the text (without importing these commands), or files for the default
         command if no command completes the text.
         """
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
@@ -130,8 +130,8 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """Returns the command for files that are given without a command: the command for the kind of the first file,
-        otherwise the default command.
+        """Returns the command to use for files that are given without one: the command for the kind of the first file,
+        or else the default command.
         """
         from .files import first_file
 

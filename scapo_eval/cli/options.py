@@ -55,7 +55,7 @@ class Output(Screen):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Bounds that the metrics of all systems must meet."""
+        """Bounds that the metrics of all systems must satisfy."""
         return self.fail_under + self.fail_above
 
 

@@ -164,7 +164,7 @@ def reference_matrix(
 )
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
-    """Joins Open Images' FILES (image-level labels, boxes) with the names of its classes."""
+    """Joins the Open Images FILES (image-level labels, boxes) with the class names."""
     oracle = PresenceOracle.of_columns(read_open_images(files, classes))
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
@@ -202,8 +202,8 @@ def _warn(text: str) -> None:
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions: tuple[str, ...]) -> None:
     """Lists images, labels, aliases, positives per image, and label frequencies (the paper's Tables 5 and 6).
 
-    With --captions, it also lists labels that may be under-annotated: labels that captions claim although TRUTH marks
-    them as absent, sorted by agreement between systems. A person must check the listed images.
+    With --captions, the command also lists labels that may be under-annotated: labels that captions claim although
+    TRUTH marks them as absent, sorted by agreement between systems. A person must check the listed images.
     """
     oracle = PresenceOracle.load(truth)
     names = _made_for(oracle, vocabulary)
@@ -294,8 +294,8 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Checks that TRAIN shares no image with any EVAL. The exit code is 2 if there are shared images.
 
     TRAIN and EVAL are ground truth files, captions, answers, questions, lists, COCO annotations or folders of images.
-    Two images are identical if their COCO ids are equal: val2014 and train2017 share many images
-    (COCO_val2014_000000000042.jpg, 000000000042.jpg). Data sets with their own numbering (AMBER) cannot be
+    Two images are identical if their COCO ids are equal: val2014 and train2017 share many images (for example,
+    COCO_val2014_000000000042.jpg and 000000000042.jpg). Data sets with their own numbering (AMBER) cannot be
     distinguished from COCO by id.
     """
     ours = image_ids(train)
@@ -365,6 +365,6 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
 
 
 def _some(names: list[str], shown: int = 12) -> str:
-    """Returns a text with the first few names in a list and the number of remaining names."""
+    """Returns a text that states the first few names in a list and the number of remaining names."""
     more = f", and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

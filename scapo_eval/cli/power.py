@@ -54,11 +54,11 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Estimates the differences that a sample can detect.
+    """Estimates the differences that can be detected with a sample.
 
-    RESULTS are results files of a pilot (-o of a scoring verb). Further systems are compared with the first system. A
-    single system is compared with a hypothetical similar system that fails on other images, which is the worst case.
-    Differences are in percentage points, or in the metric's own unit if the metric is not a fraction.
+    RESULTS are results files of a pilot, written by a scoring verb with -o. Further systems are compared with the first
+    system. A single system is compared with a hypothetical similar system that fails on other images, which is the
+    worst case. Differences are in percentage points, or in the metric's own unit if the metric is not a fraction.
     """
     shape = output_format(form, as_json=as_json, width=width)
     runs = unique_names([run for path in results for run in load_results(path)])

@@ -1,5 +1,5 @@
-"""``scapo-eval protocol list|show|check``: conditions under which published numbers were obtained, such as images,
-prompts and limits.
+"""``scapo-eval protocol list|show|check``: lists, shows or checks conditions under which published numbers were
+obtained, such as images, prompts and limits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HEADINGS = ("protocol", "verbs", "images", "hash", "needs", "title")
 
 @click.group("protocol", cls=Group)
 def command() -> None:
-    """Protocols for published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check a protocol if
-    it is given with --protocol.
+    """Protocols for published numbers: images, prompt, limits, ground truth, profile. Scoring verbs check a protocol
+    that is given with ``--protocol``.
     """
 
 
@@ -104,7 +104,9 @@ def _shown(value: Any) -> str:
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
 @click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
 def check(files: tuple[str, ...], name: str) -> int:
-    """Checks if captions or answers follow a protocol, without scoring them. The exit code is 2 if a file deviates."""
+    """Checks whether captions or answers follow a protocol, but does not score them. The exit code is 2 if a file
+    deviates.
+    """
     protocol = Protocol.load(name)
     code = 0
     for path in files:

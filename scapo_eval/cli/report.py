@@ -197,7 +197,8 @@ def command(
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or against their own
     'objects'), verdicts on claims (judge facts), objects listed by a judge (judge objhal), ratings (judge mmhal),
     yes/no answers with labels (answer, plain or --describe) and folders of training runs. Inputs of different kinds can
-    be combined, and their kind is recognized by content. The first system of each benchmark is its baseline.
+    be combined; the kind of each input is recognized by its content. The first system of each benchmark is its
+    baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")

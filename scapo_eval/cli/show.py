@@ -1,5 +1,5 @@
-"""``scapo-eval show``: displays captions with colored mentions, verdicts and missed objects, for a given image or for
-the worst captions.
+"""``scapo-eval show``: displays the captions of a given image, or the worst captions, with colored mentions, verdicts
+and missed objects.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _worst_of(
 
 
 def _captions_of(path: Input, image: str) -> Captions:
-    """Returns the captions of one image from a file. Faults in the records of other images are ignored."""
+    """Returns the captions of one image from a file. Faults in records for other images are ignored."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)
     for part in parsed(blocks, FaultList(lambda _: None)):
@@ -207,7 +207,7 @@ def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: Capt
 
 
 def _spans(record: dict[str, Any], scorer: CaptionScorer) -> Iterator[tuple[int, int, str, str]]:
-    """Yields ``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
+    """Yields ``(start, end, style, mark)`` for mentions and ignore phrases in text order."""
     spans = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
     spans += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]
     yield from sorted(spans)

@@ -1,5 +1,5 @@
-"""Results as a table on the terminal. The layout depends on the width of the terminal, and a legend explains the
-columns.
+"""Display of results as a table on the terminal. The layout depends on the width of the terminal, and a legend explains
+the columns.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
 
 
 def _first(names: Sequence[str], most: int = 4) -> str:
-    """Returns a text with the first few names in a list and the number of remaining names."""
+    """Returns a text that states the first few names in a list and the number of remaining names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -90,7 +90,7 @@ class _Table:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Names of the metrics that have a value in at least one system."""
+        """Names of the metrics that have a value for at least one system."""
         every = list(self.found["systems"][0]["metrics"])
         named = [m for m in every if any(s["metrics"][m]["value"] is not None for s in self.systems.values())]
         return named or every
@@ -254,8 +254,8 @@ class _Table:
             yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
 
     def _power(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yields sentences that state the smallest difference that can be detected between two systems, and the result
-        of the equivalence test.
+        """Yields sentences that state the smallest detectable difference between two systems and the result of the
+        equivalence test.
         """
         if len(self.systems) == 2:
             shown = {
@@ -274,9 +274,7 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """Yields the results for each value of a column, and the results of the tests for equal values across all
-        slices.
-        """
+        """Yields the results for each value of a column, and the results of the tests of equality across all slices."""
         sliced = self.found.get("sliced")
         if not sliced:
             return

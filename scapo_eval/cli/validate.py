@@ -116,8 +116,8 @@ def command(
     """Measures the agreement between metrics and people. JUDGEMENTS are ratings, pairs or marked parts of captions.
 
     THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments must be JSON
-    Lines with the keys image_id, caption and rating (docs/validity.md). Intervals are computed by image. Every metric
-    is compared with the first metric.
+    Lines with the keys ``image_id``, ``caption`` and ``rating`` (docs/validity.md). Intervals are computed with images
+    as the units. Every metric is compared with the first metric.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)

@@ -35,7 +35,7 @@ def command_of(record: Benchmark) -> click.Command:
     """Returns the command that scores a benchmark.
 
     Args:
-        record: Record of the benchmark, whose ``score`` function defines the defaults of the options.
+        record: Benchmark record whose ``score`` function defines the defaults of the options.
     """
 
     def run(
@@ -160,9 +160,7 @@ def _here(
     scoring: ScoringOptions | None,
     output: Output,
 ) -> Sequence[Run]:
-    """Returns the runs of all systems, which are scored in this process. If requested, the runs are sliced by a
-    column.
-    """
+    """Scores all systems in this process and returns their runs. If requested, the runs are sliced by a column."""
     assert record.score is not None
     if record.own_files is not None:
         written = [values[name] for name, option in record.options.items() if option.file == "written"]
@@ -194,7 +192,8 @@ def _on_engine(
     """Scores all systems on a cluster and returns their runs.
 
     Raises:
-        OptionError: If an option that the engine requires is missing, or an option that it does not support is given.
+        OptionError: If an option that the engine requires is missing, or if an option that it does not support is
+            given.
     """
     missing = [_flag(name) for name in engine.needs if not values[name]]
     refused = [_flag(name) for name in engine.refuses if values[name]]

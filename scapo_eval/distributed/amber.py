@@ -1,6 +1,4 @@
-"""Conversion of AMBER responses in Arrow tables to counts per image, which can be summed, and to answers per
-question.
-"""
+"""Conversion of AMBER responses in Arrow tables to summable counts per image and to answers per question."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conversion of yes/no answers in Arrow to rows that contain the question and the result of each answer and that can be
-combined by summation.
+"""Conversion of yes/no answers in Arrow to rows that can be summed and that contain the question and the result of each
+answer.
 
 A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). The
 worker sends five bytes per answer to the calling process, which treats the answers from all workers like answers from a
@@ -186,7 +186,7 @@ class AnswerCounter(Replies):
         questions: Questions with their ground truth.
         parser: Name of the rule that parses answers; see :func:`scapo_eval.yesno`.
         yes: Additional words that the parser reads as yes.
-        no: Additional words that the parser reads as no.
+        no: Additional words that the parser reads as "no".
         model: Name of the model to score in files with answers from several models.
         options: Options of the benchmark.
     """
@@ -225,8 +225,8 @@ class AnswerCounter(Replies):
         """Returns a counter of yes/no answers. The arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
-            InputError: If the questions cannot be read, the benchmark or the parser is unknown, or an additional word
-                is invalid.
+            InputError: If the questions cannot be read, if the benchmark or the parser is unknown, or if an additional
+                word is invalid.
         """
         options = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
         general: dict[str, Any] = {name: value for name, value in reading.items() if name not in options}

@@ -1,4 +1,4 @@
-"""Conversion of captions in Arrow to tables of counts in Arrow, used by all engines.
+"""Conversion of captions in Arrow format to tables of counts in Arrow format, which all engines use.
 
 A :class:`Counter` is sent to every worker once. Each worker converts its input to a table of counts. The tables of all
 workers are summed per ``kind`` and ``key``, either by :func:`merged` or by the engine's own group-by. From these sums,
@@ -111,7 +111,7 @@ notes of the readers.
 
 @dataclass(frozen=True)
 class Counted(ABC, Generic[Result]):
-    """Converter of records to tables of counts, and of the sum of these tables to a run.
+    """Converter from records to tables of counts, and from the sum of these tables to a run.
 
     A converter can be pickled, and is sent to every worker once.
 
@@ -138,16 +138,16 @@ class Counted(ABC, Generic[Result]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that contain the counts of an image."""
+        """Names of the columns that contain the counts for an image."""
         return ()
 
     @abstractmethod
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Returns the counts of Arrow record batches or tables as a pyarrow Table. Each batch is read once."""
+        """Returns, as a pyarrow Table, the counts from Arrow record batches or tables. Each batch is read once."""
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Returns the counts of files and row groups. An unreadable file is represented by one row, which contains the
+        """Returns the numbers of files and row groups. An unreadable file is represented by one row, which contains the
         error instead of counts.
 
         Args:
@@ -283,7 +283,7 @@ class Counter(Counted[Result]):
 
         Raises:
             InputError: If an argument of :meth:`of` is invalid, or an option is not supported by the profile.
-            MissingExtra: If ``opera`` is requested without NLTK.
+            MissingExtra: If ``opera`` is requested but NLTK is not installed.
         """
         options = ScoringOptions(**skipping)
         reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=options.claims, workers=1)
@@ -295,8 +295,8 @@ class Counter(Counted[Result]):
         return self.scorer.columns
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
-        """Returns the counts of record batches or tables with the columns ``image_id`` and ``caption``, and optionally
-        ``id`` and ``model``.
+        """Returns the counts for record batches or tables that have the columns ``image_id`` and ``caption``, and
+        optionally ``id`` and ``model``.
 
         Messages identify a faulty row by its number in the batch, and the batch by its first image.
 
@@ -465,7 +465,7 @@ def first_of(error: InputError | InputErrors, source: str) -> InputError:
 
 
 def packed(error: InputError) -> bytes:
-    """Returns an error packed into bytes, which are used as the key of a row."""
+    """Returns an error, packed into bytes that are used as the key of a row."""
     return dump_json([error.path, error.line, error.reason])
 
 
@@ -476,7 +476,9 @@ def unpacked(key: bytes) -> InputError:
 
 
 def _twice(packed: dict[bytes, int]) -> int:
-    """Returns the number of repeated occurrences of ids, in several tables or in a table that was read twice."""
+    """Returns the number of repeated occurrences of ids, either across several tables or in a table that was read
+    twice.
+    """
     hashes = numbers(packed)
     return len(hashes) - len(np.unique(hashes))
 

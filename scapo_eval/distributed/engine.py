@@ -218,7 +218,7 @@ class CountingEngine(ABC, Generic[Data]):
 
     @abstractmethod
     def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
-        """Returns the summed counts of a data set, whose rows are records or parts of files, as a pyarrow Table."""
+        """Returns, as a pyarrow Table, the summed counts of a data set whose rows are records or parts of files."""
 
     @abstractmethod
     def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:

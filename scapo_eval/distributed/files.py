@@ -68,8 +68,8 @@ def _matching_uris(pattern: str) -> list[str]:
 
 
 def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
-    """Returns the parts of files that separate workers read. The parts of a Parquet file in the project's caption
-    format are its row groups, and every other file is one part.
+    """Returns the file parts that separate workers read. The parts of a Parquet file in the project's caption format
+    are its row groups; any other file is a single part.
 
     Args:
         paths: Paths of the system's files.

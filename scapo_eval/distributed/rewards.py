@@ -1,4 +1,4 @@
-"""Computes SCAPO's reward for Arrow tables of responses, as additional columns of a distributed data set."""
+"""Computes SCAPO's reward for Arrow tables of responses and adds it as columns to a distributed data set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> 
     column.
 
     Raises:
-        InputError: If a required column is missing or a reward column already exists. The error names the column.
+        InputError: If a required column is missing or a reward column already exists. The error message names the
+            column.
     """
     check_columns(names, (image_id, response))
     if hidden := [field.name for field in reward_fields() if field.name in names]:

@@ -167,8 +167,8 @@ class Completion:
         prompt_tokens: Number of tokens in the prompt and its images, or None if unknown.
         completion_tokens: Number of tokens in the completion, or None if unknown.
         error: Reason why there is no completion, or None if there is a completion.
-        masses: Probability that the first token is a given choice, for each choice of the request, or None for requests
-            without choices.
+        masses: For each choice in the request, the probability that the first token is this choice, or None for
+            requests without choices.
     """
 
     text: str = ""
@@ -217,8 +217,8 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """Replaces with ``***``, for cards and journals, the values of settings whose names suggest a key, token or
-    password.
+    """For cards and journals, replaces the values of settings whose names suggest a key, token or password with
+    ``***``.
     """
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
@@ -339,7 +339,7 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 
 
 def weights_hash(model: str) -> str | None:
-    """Returns a hash of the weights and settings of a local model, or None if the name is not a folder.
+    """Returns a hash of the weights and settings of a local model, or None if the name does not refer to a folder.
 
     For a model on the hub, the revision identifies the weights. For a local folder, only the file contents can
     distinguish checkpoints of a training run.

@@ -57,8 +57,8 @@ class TransformersEngine:
             ``float16``.
         device: Device of the model: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
         batch_size: Number of requests per batch.
-        max_pixels: Maximum number of pixels per image. The processor shrinks images with more pixels if it supports
-            such a limit (Qwen).
+        max_pixels: Maximum number of pixels per image. If the processor supports such a limit (Qwen), it shrinks images
+            that exceed this number of pixels.
 
     Raises:
         MissingExtra: If torch or transformers is not installed.
@@ -161,9 +161,7 @@ class TransformersEngine:
             yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
 
     def inputs(self, batch: Sequence[Request]) -> Any:
-        """Returns the processor's tensors for a batch, which are padded on the left and located on the
-        model's device.
-        """
+        """Returns the processor's tensors for a batch, padded on the left and placed on the model's device."""
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
         if not self._takes_images:
@@ -244,8 +242,8 @@ class TransformersEngine:
         ]
 
     def _first_tokens(self, logits: torch.Tensor) -> list[list[tuple[str, float]]]:
-        """Returns the text and log-probability of the most probable tokens for each row of (rows,
-        vocabulary) logits.
+        """Returns, for each row of logits of shape (rows, vocabulary), the text and log-probability of the most
+        probable tokens.
         """
         found = logits.float().log_softmax(-1).topk(min(TOP, logits.shape[-1]))
         return [
@@ -378,7 +376,7 @@ def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """Returns the image processor's settings that have JSON types."""
+    """Returns the settings of the image processor whose values have JSON types."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

@@ -49,8 +49,8 @@ Value = TypeVar("Value")
 
 
 class ImageFault(ScapoError):
-    """An error for a file that cannot be used as an image. Only the item with this file fails, and the
-    run continues.
+    """Error that is raised if a file cannot be used as an image. Only the item with this file fails, and the run
+    continues.
     """
 
 
@@ -185,7 +185,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns an RGB copy to which a change is applied strip by strip, to avoid several full copies."""
+    """Returns a changed RGB copy; the change is applied strip by strip to avoid several full copies."""
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -203,8 +203,8 @@ def _strips(image: Image) -> Iterator[Image]:
 
 
 class Cache(Generic[Value]):
-    """Cache of the most recent values of a function of a path. All threads share the cache, because benchmarks use each
-    image many times.
+    """Cache for the most recent values of a function that takes a path. All threads share the cache, because benchmarks
+    use each image many times.
 
     If several threads request the same path at the same time, the value is computed only once. Errors are not cached.
     """

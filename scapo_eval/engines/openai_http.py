@@ -81,14 +81,14 @@ class OpenAIEngine:
         base_url: Address of the server up to and including ``/v1``.
         api_key: Key that is sent as a bearer token, or None to send no key.
         concurrency: Maximum number of simultaneous requests.
-        rate: Maximum number of requests per second, with bursts of up to one second, or None for no limit.
+        rate: Maximum number of requests per second (bursts of up to one second are allowed), or None for no limit.
         timeout: Maximum duration of one attempt in seconds.
         attempts: Number of attempts after which a request is considered failed.
         backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
             ``backoff * 2**k`` seconds.
-        wait_server: Seconds to wait for a server that refuses connections. The time spent waiting does not count as an
-            attempt. If ``wait_server`` is None, the server must be available at the start, and the waiting time after
-            the first answer is :data:`PATIENCE`.
+        wait_server: Seconds to wait for a server that refuses connections. Waiting does not count as an attempt. If
+            ``wait_server`` is None, the server must be available at the start, and the waiting time after the first
+            answer is :data:`PATIENCE`.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback that receives a warning if the server rejects a sampling setting, which is then omitted.
 
@@ -380,7 +380,7 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns all sampling settings, with explicit values and in the server's format, except those that the server
+        """Returns, with explicit values and in the server's format, all sampling settings except those that the server
         has rejected.
         """
         settings = {name: getattr(sampling, name) for name in _SENT}
@@ -453,7 +453,7 @@ class OpenAIEngine:
 
 
 class _Away(Exception):
-    """An error for a server that refuses connections."""
+    """Error that is raised if a server refuses connections."""
 
 
 class _NoProbabilities(Exception):
@@ -531,7 +531,7 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
 
 
 def _first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Returns the text and log-probability of the most probable first tokens.
+    """Returns the text and log-probability of each of the most probable first tokens.
 
     Raises:
         _NoProbabilities: If the choice contains no log-probabilities.

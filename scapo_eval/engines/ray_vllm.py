@@ -34,9 +34,9 @@ class RayVllmEngine:
         revision: Revision of the model on the hub, or None for the newest revision.
         dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
             ``float32``.
-        seed: Seed of the engine's random numbers.
+        seed: Seed for the engine's random numbers.
         replicas: Number of copies of the model.
-        extra: Additional arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
+        extra: Additional arguments for vLLM's engine, such as ``max_model_len`` and ``tensor_parallel_size``.
 
     Raises:
         MissingExtra: If Ray or its extra ``ray[llm]`` is not installed.
@@ -132,8 +132,8 @@ def check_pair(ray: str) -> str | None:
         ray: Version of Ray.
 
     Raises:
-        ScapoError: If Ray's metadata require another version of vLLM, because every picture would fail with the
-            installed version.
+        ScapoError: If Ray's metadata require another version of vLLM; every picture would fail with the installed
+            version.
     """
     try:
         installed = version("vllm")

@@ -43,7 +43,7 @@ class VllmEngine:
         dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
             ``float32``.
         seed: Seed for the engine's random numbers.
-        extra: Additional arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
+        extra: Additional arguments for ``vllm.LLM``, such as ``max_model_len`` and ``tensor_parallel_size``.
 
     Raises:
         MissingExtra: If vLLM is not installed.
@@ -176,11 +176,12 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Returns the first error in a chain of exceptions, on one line, as the cause of a failure in vLLM.
+    """Returns the first error in a chain of exceptions, formatted as one line that states the cause of a failure in
+    vLLM.
 
     Args:
         error: Raised error.
-        log: Output of vLLM's processes, which is searched for causes that the error does not name.
+        log: Output of vLLM's processes, which is searched for causes that the error message does not state.
     """
     while error.__cause__ is not None:
         error = error.__cause__

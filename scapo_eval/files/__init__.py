@@ -1,1 +1,3 @@
-"""Readers and writers of files, with functions for opening, limits, JSON, YAML, tables and atomic writing."""
+"""Readers and writers of files, with functions for opening files, enforcing limits, handling JSON, YAML and tables, and
+writing atomically.
+"""

@@ -32,7 +32,7 @@ class IdAgreement:
     (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
-        confirmed: Share of the claims, in a sample of captions, that are true of the image.
+        confirmed: Share of claims that are true of the image, in a sample of captions.
         chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
             the images.
         z: Difference between the two shares, in standard deviations under chance, or 0 if all captions make the same
@@ -129,20 +129,20 @@ class Account:
 
 
 class RecordCount:
-    """A counter of the records in a file, which restarts whenever the file is read from its beginning.
+    """Counter for the records in a file; it restarts whenever the file is read from its beginning.
 
     Attributes:
         lines: Number of the last line that was read.
         records: Number of records that were read.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        prints: Hashes of the distinct records, which are equal in every process.
+        prints: Hashes of the distinct records; the hashes are equal in every process.
     """
 
     lines = records = empty = 0
     prints: frozenset[int] | set[int] = frozenset()
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
-        """Counts the given rows while yielding them."""
+        """Yields the given rows and counts them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
         for number, record in rows:

@@ -74,7 +74,7 @@ def warn_user(message: str) -> None:
 
 
 def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: Warn = warn_user) -> Rows:
-    """Opens a file in any container that evaluation tools commonly write.
+    """Opens a file in any container format that evaluation tools commonly write.
 
     Args:
         path: Any input that a :class:`~scapo_eval.files.source.Source` accepts, or records in memory. Files may be

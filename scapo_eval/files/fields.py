@@ -127,7 +127,7 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
     Args:
         path: Path of the file.
         line: Line of the first record of the second model.
-        models: Models of all records in order, with None for records without a model.
+        models: Model of each record in order, or None for a record without a model.
         remedy: Advice that is shown to the user. By default, the remedy is to choose a model with the option
             ``--model``.
     """

@@ -126,7 +126,7 @@ def not_utf8(data: bytes) -> int | None:
 
 
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines of a file, without line ends, and their numbers, counted from 1.
+    """Yields the non-blank lines of a file without line ends, together with their line numbers, counted from 1.
 
     The docstring of :func:`iter_line_blocks` describes the supported files.
     """
@@ -142,7 +142,7 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
         size: Approximate size of a block in bytes, at most MAX_LINE.
 
     Yields:
-        The number of the block's first line, counted from 1, and the block.
+        The number of the block's first line (counted from 1), followed by the block.
 
     Raises:
         InputError: If a line is longer than MAX_LINE, or if the file is unreadable or not UTF-8.
@@ -168,7 +168,7 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
-    """Splits a block into its non-blank lines, without line ends.
+    """Splits a block into its non-blank lines and removes the line ends.
 
     Args:
         first: Line number of the block's first line.
@@ -199,9 +199,9 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a binary file that appears under its name only when it is complete. If writing fails, no file is left
     behind.
 
-    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip omits the
-    time stamp, so that equal content yields equal bytes). If the name is a symbolic link, the target of the link is
-    replaced. A file that is replaced keeps its permissions.
+    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip files
+    contain no time stamp, so that equal content yields equal bytes). If the name is a symbolic link, the target of the
+    link is replaced. A file that is replaced keeps its permissions.
 
     Raises:
         InputError: If the target cannot be written (folder not found, no permission, disk full).
@@ -254,8 +254,8 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     """Rejects an output that is also an input or another output, because writing the output would destroy the other
     file.
 
-    Two paths refer to the same file if they resolve to the same path or are hard links to the same file. The name
-    ``-``, devices and pipes are always allowed.
+    Two paths refer to the same file if they resolve to the same path or are hard links to the same file. Devices, pipes
+    and the name ``-`` are always allowed.
 
     Raises:
         InputError: If an output would replace another file. The message names the output that would replace another

@@ -50,7 +50,7 @@ def read_as(path: Input, form: type[Typed]) -> Typed:
     """Returns the JSON value of a file, converted to a type that msgspec supports.
 
     Raises:
-        InputError: If the file cannot be read, or if the value does not match the type. The message names the position
+        InputError: If the file cannot be read, or if the value does not match the type. The message states the position
             of the fault.
     """
     return convert_as(read_json(path), form, path)

@@ -58,7 +58,8 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
 
 
 def check_values(data: bytes) -> None:
-    """Rejects JSON with too many small values, which may need 25 times the memory of the text (``[[],[],[]...``).
+    """Rejects JSON with too many small values (such as ``[[],[],[]...``), which may need 25 times as much memory as the
+    text.
 
     Raises:
         ValueError: If the values would need more memory than the limit.

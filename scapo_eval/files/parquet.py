@@ -101,7 +101,9 @@ def _together(parts: list[Any]) -> list[Any]:
 
 
 def _decoded(column: Any) -> int:
-    """Returns the total size in bytes of a column's cells. Repeated dictionary values are counted each time."""
+    """Returns the total size in bytes of a column's cells. A dictionary value that occurs repeatedly is counted each
+    time.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -25,8 +25,8 @@ class Frame(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records in memory, which are read like the lines of a file. Errors refer to the numbers of the records, counted
-    from 1.
+    """Records in memory, which are read like the lines of a file. Error messages refer to the records by their numbers,
+    counted from 1.
 
     Attributes:
         name: Name of the source for error messages, such as ``<DataFrame>``.
@@ -43,7 +43,7 @@ class Records:
         return f"<Records {self.name}: {len(self.rows):,}>"
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """Returns an iterator over pairs of record number, counted from 1, and record."""
+        """Returns an iterator over pairs of a record number (counted from 1) and a record."""
         return enumerate(self.rows, 1)
 
 

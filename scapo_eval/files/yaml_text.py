@@ -118,7 +118,7 @@ class _Node:
 def _scalar(event: Any, resolver: Any) -> Any:
     """Returns the value of a YAML scalar.
 
-    Quoted scalars are always texts. All scalars without quotation marks follow YAML 1.1, except that dates remain text.
+    Quoted scalars are always texts. All unquoted scalars are interpreted as in YAML 1.1, except that dates remain text.
     """
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin

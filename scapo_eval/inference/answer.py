@@ -38,7 +38,7 @@ class AskedQuestion:
         prompt: Full text of the prompt.
         image: Name of the image, or None for a question without an image.
         path: Expected path of the image file, or None for a question without an image.
-        record: Fields of the output row that are known before the answer.
+        record: Fields of the output row that are known before the answer is available.
     """
 
     id: str | int
@@ -82,7 +82,9 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
 
 
 def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """Returns the prompts of a question file in its benchmark's format, or the records of any other file unchanged."""
+    """Returns the prompts from a question file in the format of its benchmark, or the unchanged records of any other
+    file.
+    """
     _, first = next(iter_records(path))
     for benchmark in benchmarks():
         if benchmark.prompts and (prompts := benchmark.prompts(path, first)) is not None:
@@ -178,7 +180,7 @@ def answer(
         model: Name of the model, which is written to the rows of the output.
 
     Returns:
-        The counts of the requests in this session.
+        Request counts for this session.
     """
     sampling = sampling or Sampling()
     started = now()

@@ -75,7 +75,7 @@ def describe(
 
 
 def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
-    """Returns the number of images for which all samples are the same text."""
+    """Returns the number of images for which all samples have the same text."""
     texts: list[str | None] = []
     identical = 0
     for _, request in requests:

@@ -1,8 +1,8 @@
 """Append-only journal of completions, from which a killed command can resume.
 
-The journal contains one JSON line per completion, which is identified by the hash of its request. Each line is written
-immediately when the completion arrives. If the process is killed, the file contains all received completions, and an
-incomplete last line is removed.
+The journal contains one JSON line per completion; each completion is identified by the hash of its request. Each line
+is written immediately when the completion arrives. If the process is killed, the file contains all received
+completions, and an incomplete last line is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIX = ".journal"
 class Journal:
     """The completions in a file, identified by the keys of their requests.
 
-    For each completion, only a 16-byte key and an offset are kept in memory, but not the text.
+    For each completion, only a 16-byte key and an offset, not the text, are kept in memory.
 
     Args:
         path: Path of the file, which is created if it does not exist.

@@ -1,8 +1,8 @@
 """Judges for MMHal-Bench ratings and for FaithScore's atomic facts, which can be run through any engine.
 
 The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. An unreadable verdict is
-requested again. If all tries are unreadable, the verdict is counted as unreadable and is never replaced by a guess or
-by 0.
+requested again. If the replies from all attempts are unreadable, the verdict is counted as unreadable and is never
+replaced by a guess or by 0.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list
     """Reads answers for a judge from records with the key ``response`` (or ``model_answer``, ``caption``, ``answer``).
 
     Args:
-        path: File with JSON Lines, a JSON array or a table.
+        path: File that contains JSON Lines, a JSON array or a table.
         needed: Additional keys that every record must contain.
 
     Raises:
@@ -96,8 +96,8 @@ def ask_until_read(
             unreadable.
 
     Returns:
-        The verdict (None if unreadable or failed) and the last completion of each request, in the order of the
-        requests.
+        The verdict on each request (None if the answer is unreadable or the request failed) and its last completion, in
+        the order of the requests.
     """
     verdicts: list[tuple[Judgement | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
@@ -138,8 +138,8 @@ def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[t
 
 
 def _again(request: Request, number: int) -> Request:
-    """Returns the request for the try with a given number. Later tries sample the answer, because a judge with greedy
-    decoding would repeat its answer.
+    """Returns the request for the attempt with a given number. Later tries sample the answer, because a judge with
+    greedy decoding would repeat its answer.
     """
     if not number:
         return request
@@ -314,7 +314,7 @@ def judge_faithscore(
         sampling: Sampling settings of both models, or None for the defaults.
         setting: Name of the generation setting, which is used for answers whose records do not contain it.
         present_from: Minimum value of the verifier's P(yes) at which a fact counts as true. If ``present_from`` is
-            given, the probabilities are read (one token per fact) and stored in ``probabilities``.
+            given, the probabilities are read from one token per fact and stored in ``probabilities``.
 
     Returns:
         The counts of the requests in this session.

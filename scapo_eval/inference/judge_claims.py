@@ -106,7 +106,7 @@ def judge_claims(
     """Judges all claims based on their images, and writes the answers as a scene graph with one line per image.
 
     Args:
-        images: Claims to judge, from :func:`claims_to_judge`.
+        images: Claims to judge, as returned by :func:`claims_to_judge`.
         session: Session of the judge.
         folder: Folder that contains the image files.
         output: Path of the JSON Lines file with the scene graph. An image with a failed request is written to the file
@@ -117,7 +117,7 @@ def judge_claims(
         sampling: Sampling settings of the judge, or None for the defaults.
 
     Returns:
-        The counts of the requests in this session.
+        Request counts for this session.
     """
     sampling = sampling or Sampling()
     started = now()

@@ -1,9 +1,9 @@
 """A judge that decomposes descriptions into claims, verifies the claims, and compares them with reference claims.
 
 ``scapo-eval facts`` computes scores (DCScore, CAPEval) from the output of this judge. The steps are the same as in
-DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from DeCapBench's, and all of them
-can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is requested
-again; if all tries fail, it is recorded as unreadable.
+DeCapBench's ``eval/evaluation_decapbench.py``. The prompts are worded differently from those of DeCapBench, and all of
+them can be replaced. A verdict counts only if it contains every claim exactly once. If a verdict is invalid, it is
+requested again; if all tries fail, it is recorded as unreadable.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def judge_facts(
             are not requested.
         prompts: Prompts of the judge, or None for the default prompts.
         sampling: Sampling settings of both models. If ``sampling`` is None, the defaults are used.
-        source: File of the descriptions, for error messages.
+        source: Name of the file that contains the descriptions, for error messages.
 
     Returns:
         The counts of the requests in this session.
@@ -376,8 +376,8 @@ def _references_of(answer: AnswerToJudge, references: Mapping[str, Sequence[str]
 
 
 def _evidence_of(case: _Case, against: Against) -> Against:
-    """Returns the evidence for a description's claims. If there are no reference claims, the evidence for ``both`` is
-    only the image.
+    """Returns the evidence for a description's claims. If there are no reference claims, the evidence for ``both``
+    consists only of the image.
     """
     return "image" if against == "both" and not case.references else against
 

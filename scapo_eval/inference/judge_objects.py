@@ -111,7 +111,7 @@ def judge_objects(
     sampling: Sampling | None = None,
     drop_unfinished: bool = False,
 ) -> RequestCounts:
-    """Requests the objects of all captions, and writes the input of ``scapo-eval objhal``.
+    """Requests the objects in all captions, and writes the input of ``scapo-eval objhal``.
 
     Args:
         captions: Captions from :func:`read_captions`.

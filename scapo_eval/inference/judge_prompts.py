@@ -138,7 +138,7 @@ def label_turns(sentences: list[str]) -> tuple[Turn, ...]:
 
 
 def facts_turns(text: str) -> tuple[Turn, ...]:
-    """Returns the conversation that requests the atomic facts in descriptive sentences."""
+    """Returns the conversation that asks for the atomic facts contained in descriptive sentences."""
     question, verdict = FACTS_EXAMPLE
     return (Turn("system", FACTS_TASK), Turn("user", question), Turn("assistant", verdict), Turn("user", text))
 

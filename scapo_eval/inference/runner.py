@@ -28,7 +28,7 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """The numbers of requests and of their results.
+    """The numbers of requests and results.
 
     Attributes:
         requests: Number of items in the output. Each item corresponds to one request.
@@ -38,7 +38,7 @@ class RequestCounts:
         unread: Number of items with an unreadable verdict after all tries.
         empty: Number of empty completions. Empty completions are not discarded, because they are answers of the model.
         cut: Number of completions that were truncated at the token limit.
-        prompt_tokens: Total number of prompt tokens in the completions for which the engine counts tokens.
+        prompt_tokens: Total number of prompt tokens, over the completions for which the engine counts tokens.
         completion_tokens: Total number of completion tokens in the completions for which the engine counts tokens.
         made_tokens: Number of tokens in completions that the engine generated in this session, as opposed to
             completions from the journal.
@@ -109,9 +109,8 @@ class Session:
     Attributes:
         engine: Engine that completes requests.
         journal: Journal of the completions.
-        tally: Counts of all requests in this session.
-        advance: Callback for progress, which receives the number of additional completions, either new or from the
-            journal.
+        tally: Counts over all requests in this session.
+        advance: Progress callback that receives the number of additional completions, whether new or from the journal.
         warn: Callback for warnings about suspicious completions.
         retry: True to repeat requests whose verdicts were unreadable in earlier runs.
         share: Part of the work that this shard processes, or None if the work is not distributed over machines.
@@ -199,7 +198,7 @@ def run_card(
     results.
 
     Args:
-        session: Session that made the completions.
+        session: Session in which the completions were made.
         started: Start time of the session.
         sampling: Sampling settings.
         prompts: Mapping from the names of the prompts to their texts.

@@ -1,7 +1,7 @@
 """Distributes work over any number of machines without a coordinator, and merges the outputs of the machines.
 
-Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question,
-an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
+Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question
+or an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
 contains the same items. The file ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in
 the whole output.
 """
@@ -95,7 +95,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Parses a shard in the form ``3/64``.
+        """Parses a shard specification of the form ``3/64``.
 
         Raises:
             ValueError: If the text does not have the form ``number/of``.
@@ -137,7 +137,7 @@ class Share(Generic[Item]):
         items: Items of the shard, in order.
         positions: Positions of the shard's items among all items.
         total: Total number of items.
-        work: Hash of all items, which distinguishes shards of different work.
+        work: Hash of all items, which shows whether shards belong to the same work.
     """
 
     shard: Shard
@@ -169,7 +169,7 @@ class Share(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge of shards.
+    """Result of merging shards.
 
     Attributes:
         shards: Number of shards.
@@ -177,7 +177,7 @@ class Merged:
         failed: Number of rows in the merged file of failures.
         completions: Number of completions in the merged journal.
         differing: Number of requests for which several shards received different answers. If answers differ, the merged
-            journal keeps the first one.
+            journal keeps the first answer.
     """
 
     shards: int
@@ -196,9 +196,9 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
             begin with the path of the output.
 
     Raises:
-        InputError: If a shard is missing, appears twice, belongs to other work, was made with other settings, is
-            damaged, or has been changed. The error is also raised if two shards contain the same row, or if the output
-            exists and contains rows that are in no shard.
+        InputError: If a shard is missing, appears twice, belongs to different work, was made with different settings,
+            is damaged, or has been changed. The error is also raised if two shards contain the same row, or if the
+            output exists and contains rows that are in no shard.
     """
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
@@ -228,13 +228,13 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
-    """Checks that the shards together form the same work, without missing or duplicate shards.
+    """Checks that the shards together form the same work and that no shard is missing or duplicated.
 
     Args:
         shards: Pairs of a path and the shard at this path.
 
     Raises:
-        InputError: If a shard is missing, appears twice, or has a different total number of shards.
+        InputError: If a shard is missing, appears twice, or states a different total number of shards.
     """
     seen: dict[int, str] = {}
     first_path, first = shards[0]
@@ -327,8 +327,8 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to overwrite an output that contains rows found in no shard, because these rows may have been expensive
-    to compute.
+    """Refuses to overwrite an output with rows that are in no shard, because these rows may have been expensive to
+    compute.
     """
     if not os.path.exists(output) or not os.path.getsize(output):
         return
@@ -355,7 +355,7 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run card of the merged output. Each fact in this card is either summed over the shards or taken from
+    """Returns the run card of the merged output. Each value in this card is either summed over the shards or taken from
     the first shard.
     """
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]

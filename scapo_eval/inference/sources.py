@@ -1,6 +1,4 @@
-"""Images that the user specifies by folders, globs, files, lists or COCO annotations, and the paths of
-the image files.
-"""
+"""Images that the user specifies as folders, globs, files, lists or COCO annotations, and the paths of their files."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ class ImageFile:
 
     Attributes:
         image_id: Canonical id of the image.
-        name: Name of the image, as in the list or folder, to be written to the output.
+        name: Name of the image as it appears in the list or folder, which is written to the output.
         path: Expected path of the image file.
     """
 
@@ -55,8 +53,8 @@ class ImageFolder:
         self._index: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str:
-        """Returns the path of an image, which is the name relative to the root, or the only file with this name or id
-        in a subfolder.
+        """Returns the path of an image: either the name relative to the root, or the only file in a subfolder that has
+        this name or id.
 
         If no file or several files match, the returned path does not exist, so that the item fails with an error that
         contains its name. If a name points outside the root (an absolute path or ``..``), only its last part is used.

@@ -1,4 +1,4 @@
-"""Counting of single captions, for scorers in evaluation harnesses that process one sample at a time and aggregate the
+"""Counts for single captions, for scorers in evaluation harnesses that process one sample at a time and aggregate the
 results at the end.
 
 A caption is converted to a row of counts, and metrics are computed from the sum of these rows. The values therefore

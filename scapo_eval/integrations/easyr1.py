@@ -42,7 +42,8 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
         data: Batch with ``responses`` and ``response_mask``, both (B, T), and with the image ids as ``ground_truth``.
 
     Returns:
-        (B, T) reward of each token, and metrics for EasyR1's log, in which ``overall`` is the validation metric.
+        The rewards of the tokens, in the shape (B, T), and the metrics for EasyR1's log, in which ``overall`` is the
+        validation metric.
     """
     settings = {"level": "subsentence", **manager.config.reward_function_kwargs}
     reward = load_reward(**settings)
@@ -57,8 +58,8 @@ def install() -> None:
     """Replaces EasyR1's reward function and its estimator ``grpo`` in this process.
 
     Raises:
-        InputError: If the estimators of the installed EasyR1 version have other arguments than those of the supported
-            version.
+        InputError: If the arguments of the estimators in the installed EasyR1 version differ from those in the
+            supported version.
     """
     taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
     if not {"token_level_rewards", "response_mask"} <= set(taken):

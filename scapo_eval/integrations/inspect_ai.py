@@ -2,8 +2,8 @@
 
     Task(dataset=images, solver=generate(), scorer=caption_scorer(protocol="chair-opera"))
 
-The score of a sample contains the counts of its caption. The metrics are computed from the sums of the captions' counts
-over all samples. If the image of a sample is not in the ground truth, the sample is left unscored (NaN), and an
+The score of a sample contains the counts of its caption. The metrics are computed from the counts of the captions,
+summed over all samples. If the image of a sample is not in the ground truth, the sample is left unscored (NaN), and an
 explanation is given. For intervals and paired tests, export the log with ``scapo-eval import``, or score the captions
 with ``scapo-eval chair``.
 """

@@ -3,7 +3,7 @@ lmms-eval.
 
 To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The environment
 variable ``SCAPO_PROTOCOL`` specifies a protocol with a ground truth (such as ``chair-opera``), or ``SCAPO_TRUTH``
-specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile by which captions are read. lmms-eval calls
+specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile with which captions are read. lmms-eval calls
 :func:`process_results` for every sample, and passes the results of all samples to the aggregation function of each
 metric.
 """

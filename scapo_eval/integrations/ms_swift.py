@@ -1,4 +1,4 @@
-r"""Adapter for ms-swift 4.6 that provides a GRPO trainer with credit per subsentence.
+r"""Adapter for ms-swift 4.6 that provides a GRPO trainer that assigns credit to each subsentence.
 
 ms-swift's GRPO trainer computes one advantage per response and expands the advantages to the (B, T) array
 ``grpo_batch.advantages``. :class:`ScapoGRPOTrainer` replaces the values of this array. Importing this module replaces

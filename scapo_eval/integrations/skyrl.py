@@ -1,4 +1,5 @@
-"""SkyRL adapter that provides a generator with a reward on every token, and the advantage estimator ``scapo``.
+"""SkyRL adapter that provides two parts: a generator with a reward on every token, and the advantage estimator
+``scapo``.
 
 SkyRL accepts ``rewards: list[list[float]]`` with one value per response token, but its own estimators sum the values of
 a response. :class:`ScapoGenerator` wraps any generator, and the estimator passes the rewards on unchanged::

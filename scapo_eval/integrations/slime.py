@@ -1,5 +1,5 @@
-r"""slime adapter that provides a reward function whose rewards include token credits, and an advantage function that
-extracts these credits.
+r"""slime adapter with two functions: a reward function whose rewards include token credits, and an advantage function
+that extracts these credits.
 
 The command line specifies both functions and disables the normalization of rewards within groups::
 
@@ -7,8 +7,9 @@ The command line specifies both functions and disables the normalization of rewa
         --custom-rm-path scapo_eval.integrations.slime.reward --disable-rewards-normalization \
         --custom-advantage-function-path scapo_eval.integrations.slime.advantages
 
-The ``metadata`` of each sample needs ``image_id``. slime passes only known fields of a sample to a training process.
-The token credits are therefore stored in the reward itself, which is a :class:`CreditedReward`, a subclass of float.
+The ``metadata`` of each sample must contain ``image_id``. slime passes only known fields of a sample to a training
+process. The token credits are therefore stored in the reward itself, which is a :class:`CreditedReward`, a subclass of
+float.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
 
     Args:
         args: Arguments of slime, which are not used.
-        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and with ``kl``, a list of one (T_i,)
-            tensor per sample with one value per response token. The function adds ``advantages`` and ``returns``.
+        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and with ``kl``, a list that contains one
+            (T_i,) tensor per sample, with one value per response token. The function adds ``advantages`` and
+            ``returns``.
 
     Raises:
         InputError: If the rewards contain no credits, or sequences are split over a context-parallel group.

@@ -102,7 +102,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     @property
     def signature(self) -> Signature:
         """Settings that determine the values. The signature contains no image ids, because the summed counts do not
-        record them.
+        include them.
         """
         [truth] = self.scorer.truths
         return Signature.of(

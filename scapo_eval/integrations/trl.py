@@ -52,7 +52,7 @@ _PAPER = {
 
 
 def scapo_config(**settings: Any) -> GRPOConfig:
-    """Returns a GRPOConfig with the loss of the paper in place of TRL's defaults. ``settings`` take precedence.
+    """Returns a GRPOConfig in which the paper's loss settings replace TRL's defaults. ``settings`` take precedence.
 
     ``loss_type="dapo"`` divides by the number of response tokens in the global batch (N_tok). The weight of the KL term
     is 0.01, the clip range is 0.2, the learning rate is 2e-6, and the maximum gradient norm is 1. vLLM's importance
@@ -63,7 +63,7 @@ def scapo_config(**settings: Any) -> GRPOConfig:
 
 
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
-    """Returns a reward function for any GRPOTrainer, with ONE number per completion.
+    """Returns a reward function, for any GRPOTrainer, that returns ONE number per completion.
 
     With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``level="hal"`` and
     ``level="cap"``, the number is the response-level reward of the paper's baselines. A row that cannot be scored

@@ -1,4 +1,4 @@
-"""Adapter for verl 0.9 that provides a response-level reward function, and the advantage estimator ``scapo``.
+"""Adapter for verl 0.9 that provides a response-level reward function and the advantage estimator ``scapo``.
 
 verl requests one number per response from a reward function, and assigns this number to the last token.
 :func:`compute_score` alone is therefore NOT SCAPO. Credit per subsentence requires the agent loop of

@@ -1,7 +1,7 @@
 """Agent loop ``scapo`` for verl, which generates one response per prompt and rewards every token of the response.
 
-The YAML file in ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` selects this agent loop and specifies the
-ground truth and the settings of the reward (see examples/verl_scapo.yaml).
+The YAML file set in ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` selects this agent loop and specifies
+the ground truth and the settings of the reward (see examples/verl_scapo.yaml).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for verl's trainer. The field ``rm_scores`` contains a reward for every token instead of a
-        single reward on the last token.
+        single reward for the last token.
         """
         fields: dict[str, Any] = super().as_dict()
         fields["rm_scores"] = torch.tensor(fields.pop("token_rewards"), dtype=torch.float32)
@@ -47,10 +47,11 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         truth: Path of the ground truth file; see :meth:`PresenceOracle.load`.
         vocabulary: Name or path of the vocabulary; see :meth:`Vocabulary.load`.
         reward: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
-        eos: Credit of the end-of-sequence token; see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        eos: Credit for the end-of-sequence token; see
+            :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: Treatment of the last piece of a truncated response; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
-        kwargs: Additional arguments of verl's agent loop.
+        kwargs: Additional arguments for verl's agent loop.
     """
 
     def __init__(

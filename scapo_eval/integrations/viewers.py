@@ -1,4 +1,4 @@
-"""Export of results per image to viewers, as fields of a FiftyOne data set or as a table in Weights & Biases."""
+"""Export of per-image results to viewers, as fields of a FiftyOne data set or as a table in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def to_fiftyone(
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
-    """Returns a Weights & Biases table with one row per image. Each row contains the metrics of an image and, if
-    evidence is requested, the caption of this image with the hallucinated and missed labels.
+    """Returns a Weights & Biases table with one row per image. Each row contains the metrics for an image and, if
+    evidence is requested, the image's caption and the hallucinated and missed labels.
 
     Log the table with ``wandb.log({"captions": wandb_table(run)})``.
 

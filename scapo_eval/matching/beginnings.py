@@ -1,9 +1,9 @@
 """The letters with which matches of an expression begin or end. They are used to check a position before the expression
 is tried there.
 
-The cues' expressions match next to a word, and most of them then require a space and one of a few words. Most places
-are therefore excluded by the first two letters of the next word or the last two letters of the preceding word, which
-array operations compare for all places at once. The letters are read from the expression.
+The expressions for cues match next to a word; after the match, most expressions require a space and one of a few words.
+Most places are therefore excluded by array operations that compare the first two letters of the next word or the last
+two letters of the preceding word for all places at once. The letters are read from the expression.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OTHER = _COMMA + 1
 def _tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the two-character parts of a code: the space and the first letter, and the next two characters.
 
-    A sum below 0 means that the place is unclear, and a sum of at least 10,000 means that it is a comma.
+    A sum below 0 means that the place is unclear, and a sum of at least 10,000 means that the place is a comma.
     """
     letter = np.full(256, -1)
     for k in range(_LETTERS):
@@ -76,7 +76,7 @@ def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
 
     Args:
         pattern: Expression.
-        known: Lower-case text that precedes the place and begins the match.
+        known: Lower-case text that precedes the position and with which the match begins.
     """
     return _mask(pattern, _Reader(1, known=known), True)
 
@@ -149,7 +149,7 @@ class _Reader:
 
     Args:
         step: 1 to read beginnings, -1 to read ends.
-        certain: True to omit the codes that are decided by other characters.
+        certain: True to omit the codes that are determined by other characters.
         known: Known text with which a match begins. The states in it are represented by the number of characters that
             follow.
     """
@@ -159,13 +159,13 @@ class _Reader:
         self.first = str(len(known)) if known else "start"
 
     def read(self, nodes: Sequence[Any], done: int, state: _State, rest: _Rest) -> _Codes:
-        """Returns the codes of those matches of a sequence that continue from a state.
+        """Returns the codes of the matches in a sequence that continue from a state.
 
         Args:
             nodes: Sequence of operations.
             done: Number of operations that have been read.
             state: Data read so far.
-            rest: Function that returns the codes of what follows the sequence.
+            rest: Function that returns the codes that follow the sequence.
         """
         nodes = nodes if self._step > 0 or done else [*nodes][::-1]
         if done == len(nodes):

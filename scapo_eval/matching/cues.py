@@ -1,4 +1,4 @@
-"""The cues in ``cues.yaml`` as data. The file is read once, and each expression is compiled on first use.
+"""The cues from ``cues.yaml`` as data. The file is read once, and each expression is compiled on first use.
 
 A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The keys are documented
 in the file itself, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
@@ -41,7 +41,7 @@ class Cue:
             and a dog".
         any_item: True if words that are not mentions may also be items of such a list: "a mural of a tiger and a dog".
         headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
-            lines: "Missing: the dog, the cat".
+            lines: Lines such as "Missing: the dog, the cat".
         only_back: True if the cue has no scope after it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
@@ -66,7 +66,7 @@ class Cue:
 
 @dataclass(frozen=True)
 class Backward:
-    """A rule by which a cue assigns a use to the mention before it.
+    """A rule that assigns a use to the mention before a cue.
 
     Attributes:
         pattern: Expression that matches the text from the end of the mention to the end of the cue.
@@ -120,9 +120,9 @@ class Cues:
         backward: Rules for mentions before a cue, by name.
         scopes: Words and expressions that delimit scopes.
         signs: Words that indicate that a quotation in their sentence is visible writing.
-        depictions: Words that indicate that a sentence is about what is pictured on something.
-        reach, phrase_reach: Maximum distance in characters from a cue word to a mention in its scope, for clauses and
-            for noun phrases.
+        depictions: Words that indicate that a sentence describes what something depicts. reach, phrase_reach: Maximum
+        distance, in characters, between a cue word and a mention in its scope, for clauses and for noun phrases,
+        respectively.
         fingerprint: Hash of the content without examples and comments.
     """
 

@@ -1,4 +1,4 @@
-"""Checks of valid vocabularies for duplicate aliases, missing plurals, look-alikes and ambiguous words.
+"""Checks for duplicate aliases, missing plurals, look-alikes and ambiguous words in valid vocabularies.
 
 The vocabulary file lists accepted findings under ``reviewed``. Therefore, if a check reports no findings, every finding
 was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real captions.
@@ -150,7 +150,7 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """Matches in captions for one template of an ignore rule.
+    """Matches of one template of an ignore rule in captions.
 
     Attributes:
         rule: Ignore rule that contains the template.
@@ -234,7 +234,9 @@ def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
 
 
 def _guards(vocabulary: Vocabulary) -> set[str]:
-    """Returns the ignore phrases of a vocabulary, and its compounds with the labels that the compounds name."""
+    """Returns the ignore phrases of a vocabulary, and the compounds of the vocabulary together with the labels that the
+    compounds name.
+    """
     return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 

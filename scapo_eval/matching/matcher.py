@@ -102,7 +102,7 @@ class AliasMatcher:
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """Returns, as columns, those mentions in many captions that the reading counts.
+        """Returns columns of those mentions in many captions that count under the reading.
 
         Args:
             texts: Captions.
@@ -111,7 +111,7 @@ class AliasMatcher:
         return mentions if counts.all() else mentions.only(counts)
 
     def find_all(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.bool_]]:
-        """Returns all mentions in many captions, with a mask of the mentions that the reading counts.
+        """Returns all mentions in many captions, and a mask of the mentions that the reading counts.
 
         Args:
             texts: Captions.
@@ -142,8 +142,8 @@ class AliasMatcher:
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
     ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Returns, after a single search, the mentions and uses from :meth:`find_left_out`, and the uses of these
-        mentions among given uses.
+        """Returns, after a single search, the mentions and uses from :meth:`find_left_out`, and those uses of these
+        mentions that are among the given uses.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
@@ -158,7 +158,7 @@ class AliasMatcher:
             texts: Captions.
 
         Returns:
-            All mentions, as returned by :meth:`find`, and their (mentions,) uses as positions in
+            All mentions, as returned by :meth:`find`, and a (mentions,) array with the positions of their uses in
             :data:`~scapo_eval.matching.uses.USES`.
         """
         texts = all_shown(texts)

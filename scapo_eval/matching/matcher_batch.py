@@ -61,7 +61,7 @@ class _ToAscii:
         self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
-        """Returns the texts converted to ASCII, with None for texts that must be searched word by word."""
+        """Returns the texts converted to ASCII, or None for each text that must be searched word by word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         wide = (codes > 127).nonzero()[0]
         characters = codes[wide]
@@ -117,7 +117,8 @@ class Found(NamedTuple):
             that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
-        byte: Bytes of the other captions in ASCII, with separators and borders. This is empty if no words are watched.
+        byte: Bytes of the other captions in ASCII, with separators and borders. The value is empty if no words are
+            watched.
         offset: (captions,) position of each caption in ``byte``. Captions in ``plain`` are empty there.
     """
 
@@ -206,7 +207,8 @@ class _Words:
         starts: (words,) offset of the first byte of each word in ``byte``.
         ends: (words,) offset after the last byte of each word in ``byte``.
         eight_bytes: (positions,) integers. Entry ``k`` contains the bytes ``k`` to ``k + 7``.
-        head: (words,) first eight bytes of each word as an integer, converted to lower case and padded with zeros.
+        head: (words,) first eight bytes of each word, converted to lower case, padded with zeros and interpreted as an
+            integer.
         slot: (words,) hash-table slot of each word's head.
     """
 
@@ -281,7 +283,7 @@ of more than two words.
 
 
 class _TrieTables:
-    """The trie in the form of arrays, in which all words of a batch are searched for at once.
+    """The trie, stored as arrays so that all words of a batch can be searched for at once.
 
     The words of the vocabulary are numbered from 1. The number 0 represents any word outside the vocabulary.
     """
@@ -454,7 +456,7 @@ class _TrieTables:
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """Returns the last eight bytes of words with at least eight bytes, as integers and in lower case."""
+        """Returns, as integers, the last eight bytes of lower-cased words that have at least eight bytes."""
         tails: Ints = text.eight_bytes[text.ends[at] - 8]
         tails |= _ONE_CASE
         return tails

@@ -1,4 +1,5 @@
-"""Candidate words for a vocabulary: frequent words in rollouts that the vocabulary lacks, and drafts of labels.
+"""Candidates for a vocabulary: words that are frequent in rollouts but missing from the vocabulary, and drafts of
+labels.
 
 The paper builds its vocabulary from rollouts (section 3.1). The authors extract entity mentions, normalize and cluster
 them, and curate the result by hand. The function ``mine`` extracts mentions without a model or data. A noun phrase is
@@ -181,7 +182,7 @@ def _spacy_phrases(model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed label: a head noun with its forms, and the compounds that name a kind of the object."""
+    """A proposed label: a head noun with its forms, and the compounds that name kinds of this object."""
 
     label: str
     aliases: list[str]

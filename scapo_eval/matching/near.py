@@ -9,8 +9,8 @@ alias in the following three cases:
   to a name if it differs from the name in one letter, or contains the same letters in another order. In addition, the
   first and last letters must agree, and the word must not be an inflection of a known word.
 
-Known words are never near misses. Known words are the words of the vocabulary, function words, common nouns and verbs
-in descriptions, and English words that resemble a common label.
+Known words are never near misses. Known words are the words of the vocabulary, function words, nouns and verbs that are
+common in descriptions, and English words that resemble a common label.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> Ignor
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
-    """Returns the named word lists of a file. A list may refer to lists that precede it in the file.
+    """Returns the named word lists in a file. A list may refer to lists that precede it in the file.
 
     Raises:
         InputError: If ``lists`` is not a mapping from names to lists of words.

@@ -1,8 +1,8 @@
 """The aliases of a vocabulary as a trie of words, and the search that defines mentions.
 
 An alias is represented by the path ``word, join, word...`` from :func:`scapo_eval.matching.vocabulary.tokenize_alias`.
-The words of a text match if they follow a path to a node at which an alias or an ignore phrase ends. The leftmost match
-has priority, then the longest one; matches never overlap.
+A sequence of words in a text matches if it leads to a node at which an alias or an ignore phrase ends. The leftmost
+match has priority, then the longest one; matches never overlap.
 
 The module ``matcher_batch.py`` performs the same search on many texts at once.
 """
@@ -26,7 +26,7 @@ IGNORED = -2
 
 
 class AliasTrie:
-    """The aliases and ignore phrases of a vocabulary as paths of words.
+    """Aliases and ignore phrases of a vocabulary, represented as paths of words.
 
     Node 0 is the root of the trie. Every other node is reached by exactly one edge.
 
@@ -36,8 +36,8 @@ class AliasTrie:
     Attributes:
         words: Mapping from words to their numbers, counted from 1. The number 0 represents any other word.
         joins: Mapping from joins to their numbers, counted from 0.
-        labels: (nodes,) id of the label whose alias ends at the node, IGNORED or NO_END.
-        before: (nodes,) origin of the edge to each node. The entry of node 0 is not used.
+        labels: (nodes,) id of the label whose alias ends at each node, or IGNORED or NO_END.
+        before: (nodes,) array with the origin of the edge that leads to each node. The entry of node 0 is not used.
         join: (nodes,) join of the edge to each node.
         word: (nodes,) word of the edge to each node.
         depth: (nodes,) number of words on the path from the root to each node.

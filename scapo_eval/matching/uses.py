@@ -92,10 +92,10 @@ class SpecialWords:
 
     Attributes:
         colors: Mapping from label ids to folded aliases that can denote the color of the next noun.
-        kin: Label id -> folded aliases that refer to an animal if the caption names no person.
+        kin: Mapping from label id to the folded aliases that refer to an animal if the caption names no person.
         kin_of: Ids of the labels of these animals.
-        others: Folded alias -> pairs of word sets. The alias has another meaning if the caption contains a word of the
-            first set and no word of the second set.
+        others: Mapping from folded aliases to pairs of word sets. The alias has another meaning if the caption contains
+            a word of the first set and no word of the second set.
         watch: First words of these aliases, which a matcher reports together with the cue words.
     """
 
@@ -148,12 +148,13 @@ def find_uses_of(
     uses: tuple[Use, ...],
     words: SpecialWords | None = None,
 ) -> bytearray:
-    """Returns the uses of all mentions in one caption, restricted to some uses. This function defines the uses.
+    """Returns the uses of all mentions in one caption, considering only a subset of the uses. This function defines the
+    uses.
 
     Args:
         text: Caption.
         mentions: Start, end and label id of each mention, in order.
-        cues: Start, end and rule index of each cue word of the uses; see :func:`cue_words`.
+        cues: Start, end and rule index of each cue word for uses; see :func:`cue_words`.
         uses: Uses to find.
         words: Special words of the vocabulary. The value is None if there are no special words.
 
@@ -219,10 +220,11 @@ def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
 def in_quotes(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions between two quotation marks on one line that are at most QUOTE_REACH characters apart.
+    """Yields the mentions between two quotation marks that are on the same line and at most QUOTE_REACH characters
+    apart.
 
-    A quotation that is only a mention does not count as a quotation if an article precedes it and the sentence names no
-    writing, or if it is a key or an item in JSON.
+    A quotation that is only a mention does not count as a quotation if an article precedes it and the sentence mentions
+    no written text, or if the quotation is a key or an item in JSON.
 
     Args:
         text: A caption.
@@ -298,9 +300,9 @@ def _said_before(text: str, start: int) -> list[str]:
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Yields the mentions in questions.
 
-    A question starts at the last of those clauses of its sentence that begin like a question. Otherwise, it is the
-    whole sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question is
-    whether they exist or where they are.
+    A question starts at the last clause in its sentence that begins like a question. Otherwise, it is the whole
+    sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question asks whether
+    they exist or where they are.
 
     Args:
         text: A caption.
@@ -404,8 +406,7 @@ def in_scope(
     """Yields the mentions in the scope of a preceding cue, each with the use that the cue assigns.
 
     Args:
-        texts: Captions.
-        starts, ends: Spans of the mentions.
+        texts: Captions. starts, ends: Start and end offsets of the mentions.
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """
@@ -455,7 +456,7 @@ def goes_on(text: str, end: int) -> bool:
 
 def state_of(rule: CueRule, tail: str) -> State:
     """Returns the state of a mention in the scope of a rule, given the text between the cue and the mention, in which
-    _MENTION replaces each mention between them. States are cached, because the same phrases recur.
+    every intervening mention is replaced by _MENTION. States are cached, because the same phrases recur.
     """
     return rule.states.get(tail) or _remember(rule, tail)
 
@@ -514,7 +515,7 @@ def _remember(rule: CueRule, tail: str) -> State:
 
 
 def _scope_state(rule: CueRule, tail: str) -> State:
-    """Returns the state of a mention in the scope of a cue, determined by the text between cue and mention.
+    """Determines, from the text between a cue and a mention in its scope, the state of the mention.
 
     Args:
         rule: Rule of the cue.
@@ -632,7 +633,7 @@ _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
 class CueRule(NamedTuple):
-    """A cue, prepared for the search in scopes.
+    """A cue that has been prepared for the search in scopes.
 
     Attributes:
         cue: The cue with its expressions.
@@ -661,7 +662,7 @@ class Rules(NamedTuple):
     """All cue rules, with the data that their scopes share.
 
     Attributes:
-        rules: Rule of each cue word, from index 1. Rule SPECIAL is empty.
+        rules: Rule of each cue word; the indices start at 1. Rule SPECIAL is empty.
         row: Mapping from each cue word to the index of its first rule.
         telling: Words that require a closer look at a scope.
         definite_behind: Endings of the text before a definite mention.

@@ -1,4 +1,4 @@
-"""Uses of mentions in many captions at once: the batch form of ``uses.py``, which gives the same results.
+"""Finds the uses of mentions in many captions at once: the batch form of ``uses.py``, which gives the same results.
 
 The mentions near a cue, a quotation mark or a noun are selected with NumPy. It excludes most of them based on the
 letters around the cue (``beginnings.py``), and looks up the text between the cue and the mention among the texts that
@@ -56,19 +56,22 @@ _OFTEN, _OFTEN_BACK = 100, 200
 
 
 class _Rules(NamedTuple):
-    """The cue rules of some uses as arrays.
+    """The cue rules for a subset of the uses, as arrays.
 
     Attributes:
         reach: (rules,) longest reach among all rules of the words that have this rule as their first rule, or -1.
-        back_reach: (rules,) same quantity for the distance from a mention to the cue behind it.
+        back_reach: (rules,) the same quantity for the distance from a mention to the cue after it.
         scopes: For each first rule, the rules that have a scope.
         backs: For each first rule, the rules for the mention before the cue.
         own_reach: (rules,) each rule's own reach.
         use: (rules,) position of the use in USES.
-        before: (rules,) number of characters of the cue before the watched word. For example, "n't" is watched as "t".
-        of_t: (rules,) bool, true for the rules of "t"; see :class:`~scapo_eval.matching.uses.CueRule`.
-        headed: (rules,) bool, true for the rules of headings, in whose scopes a period may be part of a number.
-        is_followed: (rules,) bool, true if the text after a mention decides whether the mention has the use.
+        before: (rules,) array with the number of characters that precede the watched word in the cue. For example,
+            "n't" is watched as "t".
+        of_t: (rules,) Boolean array that is true for the rules for "t"; see :class:`~scapo_eval.matching.uses.CueRule`.
+        headed: (rules,) Boolean array that is true for the rules for headings, in whose scopes a period may be part of
+            a number.
+        is_followed: (rules,) bool, true for rules in which the text after a mention determines whether the mention has
+            the use.
     """
 
     reach: Ints
@@ -84,7 +87,7 @@ class _Rules(NamedTuple):
 
 
 class _Lists:
-    """Lists of integers in one array, used to repeat rows according to their lists."""
+    """Lists of integers, stored in one array and used to repeat each row according to its list."""
 
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
         self._counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
@@ -92,7 +95,7 @@ class _Lists:
         self._items = np.array([item for items in lists for item in items], dtype=np.int64)
 
     def of(self, which: Ints) -> tuple[Ints, Ints]:
-        """Returns the items of some lists, each with the position of its list in ``which``."""
+        """Returns the items of some lists and, for each item, the position of its list in ``which``."""
         counts = self._counts[which]
         row = np.repeat(np.arange(len(which)), counts)
         stop = np.cumsum(counts)
@@ -125,13 +128,14 @@ class _Letters:
     """Letters around a cue that allow a rule to apply. They are read as soon as a rule has occurred often.
 
     Attributes:
-        of: (rules,) row of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
-        after: (rows, codes) bool, false if the text after the cue cannot begin like this.
-        before: (rows, codes) bool, false if the text before the cue excludes the rule.
-        asks: (rows, codes) bool, false if no further text before the cue affects the decision.
-        then: (rows, codes) bool, false if the text after a mention in the scope cannot begin like this.
-        back_of: (rules,) row of each rule in the tables below.
-        back: (rows, codes) bool, false if the text between a mention and the cue behind it cannot begin like this.
+        of: (rules,) row index of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
+        after: (rows, codes) Boolean array that is False for codes with which the text after the cue cannot begin.
+        before: (rows, codes) Boolean array that is False where the text before the cue excludes the rule.
+        asks: (rows, codes) Boolean array that is False where no further text before the cue affects the decision.
+        then: (rows, codes) booleans that are false if the text after a mention in the scope cannot begin in this way.
+        back_of: (rules,) row index of each rule in the tables below.
+        back: (rows, codes) bool, false if the text between a mention and the cue that follows it cannot begin in this
+            way.
         adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
             after the mention. back_plural, adjacent_plural: The same for mentions in the plural.
     """
@@ -159,7 +163,7 @@ class _Letters:
         )
 
     def rows(self, rules: Ints) -> Ints:
-        """Returns the rows of some rules that have been met, for ``after`` to ``then``."""
+        """Returns the rows, in ``after`` to ``then``, of some rules that have been met."""
         return self._rows(self.of[rules], self._met, _OFTEN, self._read)
 
     def back_rows(self, rules: Ints) -> Ints:
@@ -208,8 +212,8 @@ def _letters() -> _Letters:
 
 
 class _OfThread(threading.local):
-    """Caches of one thread: the states of texts between cues and mentions, and whether rules apply to the texts before
-    cues (1 or 0).
+    """Caches of one thread: the states of the texts between cues and mentions, and flags (1 or 0) that state whether
+    rules apply to the texts before cues.
     """
 
     def __init__(self) -> None:
@@ -223,12 +227,12 @@ def _of_thread() -> _OfThread:
 
 
 def clear_met() -> None:
-    """Clears this thread's cache of the texts around cues, for measurements. No result depends on the cache."""
+    """For measurements, clears this thread's cache of the texts around cues. No result depends on the cache."""
     _of_thread.cache_clear()
 
 
 def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: SpecialWords) -> NDArray[np.uint8]:
-    """Returns the uses of all mentions in many captions, restricted to some uses.
+    """Returns, for all mentions in many captions, only those of their uses that are among some given uses.
 
     Args:
         texts: Captions.
@@ -237,7 +241,7 @@ def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: 
         words: Special words of the vocabulary.
 
     Returns:
-        (mentions,) positions in USES. Mentions that have none of the uses are claims, and have the code 0.
+        (mentions,) array of positions in USES. Mentions that have none of the uses are claims, and have the code 0.
     """
     mentions = found.mentions
     if not uses or not len(mentions.start):
@@ -261,7 +265,7 @@ def _spans_of(columns: MentionColumns, caption: int) -> list[tuple[int, int, int
 
 
 class _Scopes(NamedTuple):
-    """Cues with a mention within reach, as columns.
+    """Cues that have a mention within reach, stored as columns.
 
     Attributes:
         begin: Position after the cue, or after the previous mention.
@@ -269,7 +273,7 @@ class _Scopes(NamedTuple):
         row: Row index of the mention.
         rule: Rule of the cue.
         cue_end: Position after the cue.
-        first: Row of the first mention after the cue.
+        first: Row index of the first mention after the cue.
     """
 
     begin: NDArray[Any]
@@ -382,7 +386,7 @@ class _Batch:
 
         Args:
             scopes: Cues, each with the first mention after it.
-            asks: (scopes,) bool, true if the text before the cue decides.
+            asks: (scopes,) bool, true if the decision depends on the text before the cue.
         """
         rules, letters, met = _rules(self._uses), _letters(), _of_thread().met
         while len(scopes.row):
@@ -451,12 +455,12 @@ class _Batch:
             yield rules[rule], self._texts[k], self._ends[row]
 
     def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the mentions that cues behind them may refer to, based on the letters behind the mentions
-        and the cues, and on the last letters of the mentions.
+        """Returns a mask of the mentions to which a following cue may refer, judged by the letters after the mentions
+        and the cues and by the last letters of the mentions.
 
         Args:
-            row: Rows of the mentions.
-            rule: Rules of the cues. begin, cue_end: Spans of the words that identify the cues.
+            row: Row indices of the mentions.
+            rule: Rules for the cues. begin, cue_end: Bounds of the spans of the words that identify the cues.
         """
         letters = _letters()
         cue, end = letters.back_rows(rule), self._until[row]
@@ -470,7 +474,7 @@ class _Batch:
         return may
 
     def _spans(self, row: Ints) -> Iterator[Any]:
-        """Returns an iterator over mentions, each with caption, row, start and end."""
+        """Returns an iterator over mentions, each given as its caption, row, start and end."""
         mentions = self._found.mentions
         return _rows(self._caption[row], row, mentions.start[row], mentions.end[row])
 
@@ -481,7 +485,7 @@ class _Batch:
         Mentions in a list are not modifiers.
 
         Args:
-            row: Rows of the mentions to check.
+            row: Row indices of the mentions to check.
         """
         mentions, caption = self._found.mentions, self._caption
 
@@ -500,7 +504,7 @@ class _Batch:
 
 @cache
 def _plural_endings() -> NDArray[np.bool_]:
-    """Returns a (second last, last) table of bytes, which is a superset of the endings of plural nouns."""
+    """Returns a table over (second last, last) bytes, which is a superset of the endings of plural nouns."""
     table = np.zeros((256, 256), dtype=bool)
     table[:, ord("s")] = True
     table[ord("a") : ord("z") + 1, ord("s")] = False
@@ -510,5 +514,5 @@ def _plural_endings() -> NDArray[np.bool_]:
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
-    """Returns an iterator over the rows of several columns, with plain Python integers."""
+    """Returns an iterator that yields the rows of several columns as plain Python integers."""
     return zip(*(column.tolist() for column in columns), strict=True)

@@ -1,4 +1,4 @@
-"""The visible form of a text, which contains no hidden text, zero-width characters or look-alike letters.
+"""The visible form of a text, without hidden text, zero-width characters and look-alike letters.
 
 A caption is matched in the form in which a person sees it. Mentions in HTML comments and in elements that are not
 displayed are not found. A soft hyphen or a zero-width space inside a word does not split the word. In Latin text, a

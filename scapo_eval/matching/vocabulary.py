@@ -64,7 +64,7 @@ class Sense:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An ordered set of labels, and aliases that refer to the labels without conflicts.
+    """An ordered set of labels, together with conflict-free aliases for these labels.
 
     Attributes:
         name: Name of the vocabulary in signatures and messages.
@@ -85,7 +85,7 @@ class Vocabulary:
         reviewed: Mapping from kinds of findings to the aliases for which the author has accepted such a finding (see
             lint.py).
         version: Version of the vocabulary, as free text from the file.
-        source: Origin of the vocabulary, as free text from the file.
+        source: Origin of the vocabulary, stated as free text in the file.
 
     Example:
         >>> import scapo_eval
@@ -293,7 +293,7 @@ class Vocabulary:
 
 
 def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """Returns a vocabulary, given as a Vocabulary, the name of a shipped vocabulary, or a file.
+    """Returns a vocabulary that is given as a Vocabulary, as the name of a shipped vocabulary, or as a file.
 
     Raises the same errors as :meth:`Vocabulary.load`.
     """
@@ -498,7 +498,7 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
-    """Returns the mapping from labels to aliases for a file that contains only a word list or only such a mapping.
+    """Returns the mapping from labels to aliases for a file that contains nothing but a word list or such a mapping.
 
     A word list contains one word per line or list element. Returns None for any other file.
     """

@@ -26,8 +26,8 @@ def read_answers(
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
-        model: Name of the model whose answers are returned. A file with answers from several models requires this
-            argument.
+        model: Name of the model whose answers are returned. This argument is required if the file contains answers from
+            several models.
         on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
             20 faults are raised together at the end.
         warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
@@ -92,7 +92,7 @@ def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
     """Yields the answers and rejects repeated answers to a question.
 
     Raises:
-        InputErrors: If a question has several answers. Each error states the lines of both answers.
+        InputErrors: If a question has several answers. Each error message states the line numbers of both answers.
     """
     faults = FaultList()
     seen: dict[tuple[str | None, ...], int] = {}

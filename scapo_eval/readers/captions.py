@@ -115,7 +115,7 @@ class RecordBlock:
 
     @property
     def size(self) -> int:
-        """Always 0, because no bytes are read from a file."""
+        """The value is always 0, because no bytes are read from a file."""
         return 0
 
     def parse(self, faults: FaultList) -> Captions:
@@ -260,8 +260,8 @@ def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """Yields the captions in a parquet file in the project's format, or in one of its row groups, as blocks in file
-    order.
+    """Yields, as blocks in file order, the captions in a parquet file in the project's format or in one row group of
+    such a file.
 
     Raises:
         InputError: If the file is damaged or cannot be read.
@@ -416,7 +416,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
 
 
 class _Record(msgspec.Struct, gc=False):
-    """The fields of a JSON line that are decoded. All other fields are ignored."""
+    """The decoded fields of a JSON line. All other fields are ignored."""
 
     image_id: int | str
     caption: str
@@ -442,7 +442,7 @@ def _asked_with(prompts: Iterable[Any], limits: Iterable[Any] = ()) -> frozenset
 
 
 def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
-    """Parses a block in which every record is valid, in half the time that individual checks would take.
+    """Parses a block of valid records in half the time that checking each record individually would take.
 
     Raises:
         ValueError, RecursionError: If any record is invalid or has a form that only the individual checks support.
@@ -602,7 +602,7 @@ class FileChecks:
         """Raises an error if ids are duplicated or the file contains captions from several models.
 
         Raises:
-            InputErrors: If ids are duplicated. The error lists the line at which each id occurs for the second time.
+            InputErrors: If ids are duplicated. The error lists the line of each id's second occurrence.
             InputError: If the file contains several models.
         """
         if len(self._models) > 1:

@@ -1,7 +1,7 @@
 """Recognition of file layouts from other tools, and extraction of the id, image, question and answer from their
 records.
 
-The supported layouts and the sources of their definitions are lmms-eval v0.1 to v0.7
+The following layouts are supported, with the sources of their definitions in parentheses: lmms-eval v0.1 to v0.7
 (``loggers/evaluation_tracker.py``), VLMEvalKit (``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and
 POPE (their READMEs), COCO's result format, verl 0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
 """
@@ -78,8 +78,8 @@ class Format:
         matches: Function that recognizes the layout by the file type and the keys of the first record.
         answer: Function that converts a record to an answer. The function is None if the layout has no answers.
         captions: Function that converts a record to captions. The function is None if the layout has no captions.
-        kind: Kind of files with this layout. For a layout that may contain either captions or answers, the value is the
-            kind that is used for files with answers.
+        kind: Kind of the files that have this layout. For a layout that may contain either captions or answers, the
+            value is the kind that is used for files with answers.
     """
 
     name: str
@@ -137,11 +137,11 @@ def layout_of(rows: Rows) -> Format | None:
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """Returns the kind of content, as determined by the first record, of a file whose layout allows both captions and
-    answers.
+    """Determines, from its first record, the kind of content of a file whose layout allows both captions and answers,
+    and returns this kind.
 
-    The file contains answers if the first record has a label, has a response that means yes or no, or names no image.
-    Otherwise, the file contains captions.
+    The file contains answers if the first record has a label, has a response that means "yes" or "no", or does not name
+    an image. Otherwise, the file contains captions.
     """
     layout = source.format
     if layout.answer is None or layout.captions is None:
@@ -166,7 +166,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def _unpacked(rows: Rows) -> Rows:
-    """Returns the samples in the log file of a complete run, as written by lmms-eval v0.1 and v0.2."""
+    """Returns the samples in the log file that lmms-eval v0.1 or v0.2 writes for a complete run."""
     logs = rows.first["logs"]
     samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
     if not samples or len(samples) < len(logs):
@@ -340,7 +340,7 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
 
 
 def _pope_answer(row: Record, line: int) -> Answer:
-    """Reads one answer in POPE's format. POPE's answers have no id. The line number, counted from 1, therefore
+    """Reads one answer in POPE's format. POPE answers have no ids. The line number, counted from 1, therefore
     identifies the question.
     """
     return Answer(
@@ -417,7 +417,9 @@ def _lmms_answer(row: Record, line: int) -> Answer:
 
 
 def lmms_doc_id(row: Record) -> str:
-    """Returns the number of a sample's document with a prefix that distinguishes document numbers from question ids."""
+    """Returns the number of a sample's document, preceded by a prefix that distinguishes document numbers from question
+    ids.
+    """
     return f"doc/{id_in(row, 'doc_id')}"
 
 
@@ -450,7 +452,9 @@ HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set
 
 
 def hallusionbench_id(row: Record) -> str:
-    """Joins HallusionBench's id fields into one id like VLMEvalKit's index, such as ``VD/illusion/1/0/0/0``."""
+    """Joins HallusionBench's id fields into a single id in the style of VLMEvalKit's index, such as
+    ``VD/illusion/1/0/0/0``.
+    """
     keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
     return "/".join(id_in(row, key) for key in keys)
 
@@ -748,7 +752,7 @@ class KnownFile:
     Attributes:
         kind: Kind of the content, and the commands that accept it.
         title: Name of the kind or layout as shown in messages.
-        layout: Recognized layout with the rows of the file, or None if the layout is not one of :data:`FORMATS`.
+        layout: Recognized layout, including the rows of the file, or None if the layout is not one of :data:`FORMATS`.
     """
 
     kind: Kind

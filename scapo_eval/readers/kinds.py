@@ -17,7 +17,7 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        name: Content of the file as a plural noun, such as ``captions``.
+        name: Plural noun for the content of the file, such as ``captions``.
         verbs: Commands that accept files of this kind, except benchmarks, which list the accepted kinds in
             ``Benchmark.takes``.
         purpose: Purpose of the command, such as ``to score them``, or an empty string if there is no advice.
@@ -34,7 +34,7 @@ class Kind:
 
     @property
     def verb(self) -> str:
-        """Name of the subcommand of ``scapo-eval`` in :attr:`command`, or an empty string if there is no command."""
+        """Name of the ``scapo-eval`` subcommand in :attr:`command`, or an empty string if there is no command."""
         return self.command.split()[1] if self.command else ""
 
     def advice(self, path: object) -> str:

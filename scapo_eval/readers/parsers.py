@@ -40,7 +40,7 @@ def first_word(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | Non
 
 
 def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
-    """Returns the answer expressed by the first word in a response that means yes or no, or None if the response
+    """Returns the answer expressed by the first word that means yes or no in a response, or None if the response
     contains no such word.
     """
     said = (words.get(word.casefold()) for word in _WORD.findall(_composed(response)))
@@ -88,7 +88,9 @@ def vlmevalkit(response: str) -> YesNo | None:
 
 
 def lmms(response: str) -> YesNo | None:
-    """Applies lmms-eval's rule for POPE, by which the entire answer must be ``yes`` or ``no``, regardless of case."""
+    """Applies lmms-eval's rule for POPE, according to which the entire answer must be ``yes`` or ``no``, regardless of
+    case.
+    """
     return _exactly(response.lower().strip(), "yes", "no")
 
 
@@ -143,7 +145,7 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
-    """Returns the name of a parser with its additional words, as written in signatures, such as ``default+oui=yes``."""
+    """Returns the name and the additional words of a parser, as written in signatures, such as ``default+oui=yes``."""
     return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 

@@ -1,8 +1,8 @@
 """Answers to questions, for display in the report. The answers have either ratings from a judge, or labels that state
 the correct yes/no answers.
 
-Yes/no answers may have been given with a description of the image in the prompt. For each question, the page displays
-side by side a model's original answer and its answer with a description in the prompt.
+The prompts for yes/no answers may have contained a description of the image. For each question, the page displays, side
+by side, a model's original answer and the answer that it gave with a description in the prompt.
 """
 
 from __future__ import annotations

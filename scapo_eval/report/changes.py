@@ -1,5 +1,5 @@
-"""Tests of the changes between two systems' captions, based on counts per image: changed labels, changed lengths, and
-an example image.
+"""Tests of the changes between two systems' captions (in labels and in lengths), based on counts per image, and an
+example image.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def label_changes(
 
     Args:
         system, baseline: Captions of two systems, matched with the same vocabulary.
-        resampling: Settings of the intervals.
+        resampling: Settings for the intervals.
         top: Number of labels for which an interval is computed.
     """
     labels = system.truth.vocabulary.labels
@@ -105,7 +105,7 @@ def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: 
 
 
 def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
-    """Returns the difference between two systems in words per caption, with its interval and test."""
+    """Returns the difference in words per caption between two systems, together with its interval and test."""
     (difference,) = paired_differences(
         system.lengths,
         baseline.lengths,
@@ -136,11 +136,12 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns an example image for a tested change, as the positions of the system's and the baseline's captions.
+    """Returns an example image for a tested change, represented by the positions of the system's and the baseline's
+    captions.
 
-    Among the images that show the change and are not worse in the other kind of labels, the function selects the one
-    with the largest difference in hallucinated labels (or covered labels). Short captions are preferred to long
-    captions. The example illustrates the change but is not evidence of it.
+    Among the images that show the change and are not worse in terms of the other kind of labels, the function selects
+    the image with the largest difference in hallucinated labels (or covered labels). Short captions are preferred to
+    long captions. The example illustrates the change but is not evidence of it.
 
     Args:
         system, baseline: Captions of the two systems.

@@ -143,7 +143,7 @@ def said_by(claim: Claim) -> str:
 
 def figures(group: Results) -> list[dict[str, str]]:
     """Returns the rows of the table of scores by kind of claim, and the names of the rates in these rows. The first row
-    is for all kinds together, and is followed by a row for each kind that has a value.
+    covers all kinds together; it is followed by one row for each kind that has a value.
     """
     decided = [
         kind for kind in KINDS if any(run.values.get(f"{r}_{kind}") is not None for run in group.runs for r in _RATES)

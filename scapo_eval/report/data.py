@@ -85,7 +85,7 @@ class CaptionEvidence:
 
     @cached_property
     def mentions(self) -> MentionColumns:
-        """Mentions that count as claims in the captions."""
+        """Mentions in the captions that count as claims."""
         return self.found if self.counts.all() else self.found.only(self.counts)
 
     @cached_property
@@ -121,8 +121,8 @@ class CaptionEvidence:
 
     @cached_property
     def lengths(self) -> CountTable:
-        """Counts per image: the number of captions, the number of their words, and the number of objects (labels) that
-        they name.
+        """Counts per image: the numbers of captions, of words in the captions, and of objects (labels) that the
+        captions name.
         """
         words = np.array([len(words) for words in self.words], dtype=np.int64)
         return self._per_image(("words", "objects"), np.stack([words, self.claimed.sum(axis=1)], axis=1))
@@ -138,9 +138,9 @@ class TrainingAlarm:
     """Problem during training.
 
     Attributes:
-        step: First step at which the problem occurred, after a step without it.
+        step: First step at which the problem occurred after a step without the problem.
         name: Name of the alarm.
-        metric: Name of the log column for the quantity that raised the alarm.
+        metric: Name of the log column for the quantity that triggered the alarm.
         value: Value of the quantity at the step of the alarm.
         threshold: Value at which the alarm is raised.
         setting: Name of the setting that specifies the threshold in the training run.
@@ -164,7 +164,7 @@ class JudgedText:
             no verdict.
         text: Text of the description, if available.
         unread: True if a verdict could not be read.
-        references: Reference claims, each with the answer that states whether the description contains it.
+        references: Reference claims, each with the answer that states whether the description contains the claim.
     """
 
     image: str
@@ -182,13 +182,15 @@ class JudgedText:
 
     @classmethod
     def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
-        """Converts the evidence that ``judge objhal`` wrote, in which a judge lists the objects of each caption."""
+        """Converts evidence that was written by ``judge objhal`` and in which a judge lists the objects of each
+        caption.
+        """
         return cls(image, [(name, true, True, None) for name, true in names], text)
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """Descriptions of one system, with the verdicts on their claims.
+    """Descriptions by one system, with the verdicts on their claims.
 
     Attributes:
         name: Name of the system.
@@ -199,7 +201,9 @@ class ClaimEvidence:
     descriptions: tuple[JudgedText, ...]
 
     def worst(self, most: int) -> list[JudgedText]:
-        """Returns at most ``most`` descriptions, those with the most false claims, in descending order."""
+        """Returns the descriptions with the most false claims (at most ``most``), in descending order of the number of
+        false claims.
+        """
         return sorted(self.descriptions, key=lambda judged: -sum(row[1] is False for row in judged.rows))[:most]
 
 
@@ -209,8 +213,8 @@ class TrainingLog:
 
     Attributes:
         name: Name of the training run.
-        columns: Quantity -> values at the logged steps, with None for steps at which the quantity was not logged.
-            ``step`` is one of the quantities.
+        columns: Mapping from each quantity to its values at the logged steps, with None for steps at which the quantity
+            was not logged. ``step`` is one of the quantities.
         samples: List of ``(step, image id, response)``, sorted by image and step.
         alarms: Alarms that the training run raised, sorted by step.
         settings: ``section.key`` -> value, as written in the settings file of the run.
@@ -228,14 +232,14 @@ class Report:
     """All data that pages, figures and tables display.
 
     Attributes:
-        groups: Results, one entry per benchmark. The first run of each benchmark is the baseline.
+        groups: Results, with one entry per benchmark. The first run of each benchmark is the baseline.
         captions: Systems whose captions are available. The first of these systems is the baseline.
         claims: Systems whose claims were judged, and the verdicts on these claims.
         checked: Systems whose captions were checked against scenes for claims of every kind.
         answers: Systems whose answers to questions are available, with the ground truth of the answers.
         training_logs: Logs of training runs.
-        trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
-            run, listed in order.
+        trails: Prefixes of system names. Systems whose names share a prefix are checkpoints of one training run, listed
+            in order.
         vocabulary: Vocabulary for marking mentions in training samples, if known.
         truth: Ground truth for training samples, if it is known.
     """
@@ -424,7 +428,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Plane:
-    """Plot of systems in the plane of two metrics, in which the first point is the baseline.
+    """Plot of systems in the plane that two metrics span, in which the baseline is the first point.
 
     Attributes:
         metric_set: Benchmark of the metrics.
@@ -466,7 +470,7 @@ def planes(report: Report) -> list[Plane]:
 
 def shared_images(images: Sequence[Set[str]]) -> str:
     """Returns the note for a plot of systems that were scored on different images, or an empty string if all systems
-    have the same images.
+    were scored on the same images.
     """
     if all(image == images[0] for image in images):
         return ""
@@ -552,7 +556,7 @@ class SurfaceForm:
         mentions: Number of mentions.
         hallucinated: Number of mentions in captions of images that do not contain the label.
         unknown: Number of mentions in captions of images for which the presence of the label is unknown.
-        unclaimed: Number of mentions that are not claims (but negations, guesses, comparisons, etc.).
+        unclaimed: Number of mentions that are not claims (but are negations, guesses, comparisons, etc.).
     """
 
     surface: str
@@ -617,7 +621,7 @@ def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]
     suspected.
 
     Args:
-        systems: Surface forms of each system.
+        systems: Surface forms that each system uses.
     """
     totals: dict[tuple[str, int], list[int]] = {}
     of_label: dict[int, list[int]] = {}
@@ -652,7 +656,7 @@ GUARDS = {
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """Returns the values that distinguish a real improvement from a gamed score, named as in GUARDS."""
+    """Returns the values that distinguish a real improvement from a gamed score, under their names in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -678,8 +682,8 @@ def density(run: CaptionEvidence) -> dict[str, float]:
     """Returns one system's row in Table 3 of the paper: the numbers of objects and subsentences per response.
 
     Objects are sets of labels (``objects = supported + hallucinated``). A subsentence counts as supported if it claims
-    at least one supported label, and as hallucinated if it claims at least one hallucinated label. A subsentence with
-    both kinds of labels counts as both.
+    at least one supported label, and as hallucinated if it claims at least one hallucinated label. A subsentence that
+    contains both kinds of labels counts toward each kind.
     """
     means = density_metrics().score(density_counts(run.rewards).sum(axis=0))
     return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
@@ -709,9 +713,9 @@ def marked(
         counts: (mentions,) True for mentions that count as claims, or None if all mentions count.
 
     Returns:
-        The columns ``text``; ``marks`` (number per text), ``gap`` (distance from the previous mark), ``length``,
-        ``label`` (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``;
-        ``pieces`` (number per text), ``piece_length``, ``reward`` (in thousandths).
+        The columns are ``text``; for the marks, ``marks`` (number per text), ``gap`` (distance from the previous mark),
+        ``length``, ``label`` (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`) and
+        ``use``; and for the pieces, ``pieces`` (number per text), ``piece_length`` and ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")

@@ -62,11 +62,11 @@ class Settings:
         trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
             run, listed in order.
         names: Original name -> new name of a system.
-        scenes: Files that describe more about the images than the presence of objects. With these files, claims of
-            every kind are checked.
+        scenes: Files that describe more than the presence of objects in the images. With these files, claims of every
+            kind are checked.
         kinds: Kinds of claims to check.
         given: File or folder -> name that the user assigned to its only system.
-        resampling: Settings of all intervals.
+        resampling: Settings for all intervals.
         allow_different: True to accept systems of one benchmark that were scored with different settings.
         by: Name of the record column whose values define slices (or ``length``), or None if captions are not sliced.
     """
@@ -267,7 +267,7 @@ class _Judging:
             return check_claims(file, self.truth, self.scenes, self.settings.kinds, self.settings.scoring, **how)
 
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
-        """Returns the scores for Object HalBench and the objects that a judge listed."""
+        """Returns the Object HalBench scores, and the objects that a judge listed."""
         if self.oracle is None:
             raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
         texts: list[JudgedText] = []

@@ -1,9 +1,9 @@
 """Self-contained HTML page. The scores at the top are static HTML, and all other content is stored in packed columns.
 
-jinja2 renders the top of the page (with autoescape), so it is visible before any script runs. Captions and numbers are
-compressed with gzip and encoded in base85, and the page's script decodes them. The script inserts text only as text
-nodes, never as markup. A Content-Security-Policy blocks all requests and all other scripts. Equal inputs produce
-byte-identical pages.
+jinja2 renders the top of the page (with autoescape), so this part is visible before any script runs. Captions and
+numbers are compressed with gzip and encoded in base85, and the page's script decodes them. The script inserts text only
+as text nodes, never as markup. A Content-Security-Policy blocks all requests and all other scripts. Equal inputs
+produce byte-identical pages.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     Args:
         report: Report to display.
         title: Title of the page.
-        images: Image id -> address of its picture; see :func:`image_files` and :func:`thumbnails`.
-        state: Fingerprint of the inputs if the page is served and reloads when they change, or None if the page is a
-            file.
+        images: Mapping from each image id to the address of its picture; see :func:`image_files` and
+            :func:`thumbnails`.
+        state: Fingerprint of the inputs for a served page, which reloads when the inputs change, or None if the page is
+            a file.
 
     Raises:
         MissingExtra: If jinja2 is not installed.
@@ -165,8 +166,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    """Encodes data as JSON, compresses it with gzip and encodes the result in base85, whose output is a sixteenth
-    shorter than that of base64. The encoded text contains no characters that have a special meaning in HTML.
+    """Encodes data as JSON, compresses the JSON with gzip, and encodes the result in base85, which is a sixteenth
+    shorter than base64. The encoded text contains no characters that have a special meaning in HTML.
     """
     return _packed_bytes(dump_json(value))
 
@@ -327,8 +328,8 @@ _CLAIM = ("claim", "true", "descriptive", "reference")
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """Returns the claims in the descriptions with the most false claims, and the answers for the reference claims of
-    these descriptions.
+    """Returns the claims in the descriptions that contain the most false claims, and the answers about the reference
+    claims for these descriptions.
     """
     return {
         "name": evidence.name,

@@ -118,8 +118,8 @@ def _sliced(group: Results) -> dict[str, Any]:
     """Returns the slices of a group of runs. Systems, slices and metrics are represented by indices.
 
     ``cells`` contains lists ``[system, slice, images, metrics]``. Each metric is a list ``[value, low, high]``. For
-    systems other than the baseline, these are followed by the difference, its bounds and the number of shared images.
-    ``tests`` contains lists ``[system, baseline or null, metric, p]``.
+    systems other than the baseline, the difference, its bounds and the number of shared images follow. ``tests``
+    contains lists ``[system, baseline or null, metric, p]``.
     """
     sliced = group.sliced or {}
     systems = {run.name: k for k, run in enumerate(group.runs)}
@@ -235,7 +235,7 @@ def _change(change: LabelChange) -> dict[str, Any]:
 
 
 def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
-    """Returns the relative changes in words and objects per caption compared with the baseline, on the shared images.
+    """Returns the relative changes from the baseline in words and objects per caption, computed on the shared images.
 
     If a system hallucinates less and has at least 20 % fewer words or objects, ``says_less`` is the result of the test
     of the caption score. For all other systems, ``says_less`` is empty.

@@ -103,7 +103,7 @@ class Style:
 
     @property
     def faint(self) -> str:
-        """Color of elements behind the values."""
+        """Color of the elements that are drawn behind the values."""
         return "#77828f" if self.dark else "#8a939d"
 
     @property
@@ -207,7 +207,7 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
 def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[str] = ()) -> None:
     """Adds a legend below the axes with as many columns as fit, and the notes below the legend.
 
-    The height of the legend is added to the figure, so that the plot keeps its size.
+    The height of the legend is added to that of the figure, so that the plot keeps its size.
     """
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
@@ -230,7 +230,7 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
     """Plots hallucination against coverage, with curves of equal caption score, 95 % regions, arrows and trails.
 
     Args:
-        planes: Planes to draw, with one panel for each.
+        planes: Planes to draw, each in its own panel.
         style: Appearance of the figure, or None for the default.
 
     Raises:
@@ -400,8 +400,8 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
 
 
 def differences(group: Results, metrics: Sequence[str] | None = None, style: Style | None = None) -> Any:
-    """Draws the differences from the baseline in order of size, with their intervals. Filled marks represent
-    significant differences.
+    """Draws the differences from the baseline and their intervals, in order of size. Filled marks represent significant
+    differences.
 
     Args:
         group: Results of one benchmark.

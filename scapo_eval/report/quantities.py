@@ -9,7 +9,7 @@ HELD_OUT, SECONDS = "evaluation_", "seconds_"
 
 
 class Quantity(NamedTuple):
-    """Description of a logged quantity for its display.
+    """Description that is used to display a logged quantity.
 
     Attributes:
         title: Title of the quantity, including the unit.
@@ -90,8 +90,8 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Returns the names of quantities by group. Groups are in the order of ``GROUPS``, and the names in a group are in
-    the order of the table. Groups without quantities are omitted.
+    """Returns the names of the quantities in each group. Groups are in the order of ``GROUPS``, and the names in a
+    group are in the order of the table. Groups without quantities are omitted.
     """
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))

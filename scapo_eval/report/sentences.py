@@ -199,9 +199,9 @@ def _verdict(
 ) -> tuple[str, Tone]:
     """Returns the verdict and its color.
 
-    If the test of the caption score is significant, the verdict is based on the caption score and not on its two rates.
-    The verdict includes the word "overall" if one of the rates is significantly worse. All other metrics for which one
-    direction is better also count.
+    If the test for the caption score is significant, the verdict is based on this score and not on its two component
+    rates. The verdict includes the word "overall" if one of the rates is significantly worse. All other metrics for
+    which one direction is better also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

@@ -1,4 +1,5 @@
-"""Layouts of the tables in the paper (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
+"""Layouts of the tables in the paper (Tables 1 to 4, and the tables on general capability, the ablation, Qwen3-VL and
+FaithScore).
 
 The module :mod:`scapo_eval.results.render` converts the tables to LaTeX, Markdown or CSV.
 """

@@ -98,7 +98,7 @@ class OnEngine:
         function: Name of an engine method (:mod:`scapo_eval.distributed.engine`).
         needs: Names of the options that the method requires.
         refuses: Names of the options that the method does not support.
-        renamed: Option -> name of the method's parameter, if it differs from the name of the option.
+        renamed: Mapping from option to the name of the method's parameter, if it differs from the name of the option.
         given: Additional arguments of the method.
         finished: Function that post-processes the runs of all systems.
     """
@@ -141,7 +141,7 @@ class Benchmark:
         score: Function that returns one run for each system in the files
             (:class:`~scapo_eval.benchmarks.systems.Systems`). The keyword parameters of the function are the options of
             the command. If the function returns no runs, the command displays no table.
-        files: Name of the files on the help page, and of the corresponding parameter in Python.
+        files: Name used for the files on the help page and for the corresponding parameter in Python.
         takes: Kinds of files that the command accepts (:mod:`scapo_eval.readers.kinds`).
         metavar: Placeholder for the files on the help page. The default is ``FILES...``.
         files_needed: True if at least one file is required. If no file is needed, the options determine what the
@@ -176,7 +176,7 @@ class Benchmark:
             :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` objects, which the report displays side by side.
             The arguments of the function are the systems' files by name, the resampling settings and a callback for
             damaged records. ``view`` is None if the report displays only the values of the benchmark's metrics.
-        protocols: Folder with the protocols of a benchmark from another package.
+        protocols: Folder that contains the protocols of a benchmark that another package provides.
     """
 
     name: str

@@ -213,7 +213,9 @@ record. The hash of AMBER also covers question ids, which the rows do not contai
 
 
 def _hashes(ids: list[str]) -> list[str]:
-    """Returns the possible hashes ``ids`` of a set of image ids, which may have been sorted as text or as numbers."""
+    """Returns the possible values of the hash ``ids`` for a set of image ids, which may have been sorted as text or as
+    numbers.
+    """
     hashes = [digest(sorted(ids))]
     if all(image.isascii() and image.isdecimal() for image in ids):
         hashes.append(digest(sorted(ids, key=int)))

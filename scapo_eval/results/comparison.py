@@ -1,5 +1,5 @@
-"""Comparison of runs. For every metric, the comparison contains the difference from the first run, with an interval and
-a paired test.
+"""Comparison of runs. For every metric, the comparison contains the difference from the first run, the interval of the
+difference, and a paired test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def compare(
 
     Args:
         runs: Runs to compare. The first run is the baseline.
-        resampling: Settings for all intervals and tests, or None for the settings of the first run.
+        resampling: Settings for all intervals and tests, or None to use the settings of the first run.
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: True to compare runs that were scored with different settings, and to list the differing
             settings in every row.
@@ -38,7 +38,7 @@ def compare(
             ``p_equivalence``.
 
     Returns:
-        The runs with intervals computed by the same method, a joint verdict on every system
+        The runs (with intervals computed by the same method), a joint verdict on every system
         (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains the fields
         ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
         from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for

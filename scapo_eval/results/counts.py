@@ -21,7 +21,7 @@ class CountTable:
         columns: Names of the counts.
         image_ids: Canonical image ids, sorted.
         rows: (images, columns) int64 counts.
-        cells: (images,) uint64 fingerprint of each image's ground-truth cells, see
+        cells: (images,) uint64 fingerprint of each image's ground-truth cells; see
             :meth:`scapo_eval.truths.oracle.Truth.prints`. ``cells`` is None if the images have no ground truth, or if
             no fingerprints were recorded.
     """
@@ -64,7 +64,7 @@ class CountTable:
 
 
 def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the sorted distinct values of ``where``, and for each value the sum of its rows."""
+    """Returns the sorted distinct values of ``where`` and, for each value, the sum of the corresponding rows."""
     order = np.argsort(where, kind="stable")
     ordered = where[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -78,8 +78,8 @@ def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
 
 
 class CountBuilder:
-    """Builder of a count table that sums the rows of records per image. The memory use grows with the number of images,
-    not with the number of records.
+    """Builder that sums the rows of records per image and thus creates a count table. The memory use grows with the
+    number of images, not with the number of records.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class CountBuilder:
 
         Args:
             image_ids: Canonical image id of each record.
-            rows: (records, columns) integer counts.
+            rows: (records, columns) integer array of counts.
         """
         index = self._index
         where = np.fromiter((index.setdefault(image, len(index)) for image in image_ids), dtype=np.int64)

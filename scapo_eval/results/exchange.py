@@ -1,8 +1,8 @@
 """Export of results to the schema of Every Eval Ever (evalevalai.com), version 0.3.
 
 Each combination of a system and a benchmark yields one document, which describes the model, the evaluation, and every
-metric with its value and uncertainty. The schema requires information about a model that a results file does not
-contain. Missing information is exported as ``unknown``.
+metric with its value and uncertainty. The schema requires model information that is missing from a results file.
+Missing information is exported as ``unknown``.
 """
 
 from __future__ import annotations
@@ -164,15 +164,15 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
 def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yields one record per answer or caption, based on the evidence that a scoring command wrote.
 
-    An answer has the score 1 if it is correct, otherwise 0. A caption has the score 1 if it contains a hallucinated
-    mention (``chair_s``), otherwise 0. A caption without a hallucinated mention counts as correct.
+    An answer has the score 1 if it is correct, otherwise 0. The score (``chair_s``) of a caption is 1 if the caption
+    contains a hallucinated mention, and 0 otherwise. A caption without a hallucinated mention counts as correct.
 
     Args:
         document: Document that :func:`every_eval_ever` returned for the same run.
         evidence: Lines of evidence that ``--per-answer`` or ``--per-caption`` wrote.
 
     Raises:
-        InputError: If a line was written by neither of the two options.
+        InputError: If a line was not written with one of the two options.
     """
     results = {result["evaluation_result_id"]: result for result in document["evaluation_results"]}
     wanted: tuple[str, ...]
@@ -260,7 +260,7 @@ def _plain(name: str) -> str:
 
 
 def documents(runs: tuple[Run, ...], provenance: Provenance) -> Iterator[dict[str, Any]]:
-    """Yields one document of Every Eval Ever per run.
+    """Yields one Every Eval Ever document per run.
 
     Raises:
         InputError: If a model id is given for an unknown system, or if a run has no value.

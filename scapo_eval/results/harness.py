@@ -72,7 +72,7 @@ class HarnessValue:
     stderr: float | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """Returns the entry of the value in a results file. If the standard error is unknown, the entry has no
+        """Returns the entry for the value in a results file. If the standard error is unknown, the entry has no
         interval.
         """
         half = None if self.stderr is None else NORMAL_95 * self.stderr
@@ -267,8 +267,8 @@ Known = Mapping[str, tuple[str, float | None]]
 
 
 def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
-    """Returns all numbers in a table with their names. A number is named ``benchmark/row/column`` unless it is a known
-    metric.
+    """Returns all numbers in a table, together with their names. A number is named ``benchmark/row/column`` unless it
+    is a known metric.
     """
     values: dict[str, HarnessValue] = {}
     for row in table:

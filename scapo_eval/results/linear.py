@@ -76,7 +76,7 @@ class Linear:
 
     @property
     def sizes(self) -> Floats:
-        """(M,) array with the effective size of each metric, see :func:`effective_size`. The effective size is defined
+        """(M,) array with the effective size of each metric; see :func:`effective_size`. The effective size is defined
         only for fractions.
         """
         volume = self.volumes.sum(axis=0)
@@ -84,10 +84,10 @@ class Linear:
 
 
 def effective_size(value: Floats, variance: Floats, trials: Floats, images: Floats) -> Floats:
-    """Returns the number of independent trials that would have the same standard error.
+    """Returns the number of independent trials that would yield the same standard error.
 
     Args:
-        value: Fractions, in an array of any shape. All other arguments are broadcast to this shape.
+        value: Array of fractions, of any shape. All other arguments are broadcast to this shape.
         variance: Squared standard error, estimated from the variation over images.
         trials: Number of trials, or 0 if it is unknown, in which case the number of images is used instead.
         images: Number of images.
@@ -129,7 +129,7 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
 
 
 def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
-    """Returns the value, the numerators, the volumes, and the trials per unit of volume of one metric."""
+    """Returns, for one metric, the value, the numerators, the volumes, and the trials per unit of volume."""
     position = {column: k for k, column in enumerate(metrics.columns)}
     sums = rows.sum(axis=0)
     value = float(formula({column: sums[k] for column, k in position.items()}))

@@ -32,11 +32,11 @@ class MetricSet:
         name: Name in the first field of the signature (``capscore``, ``chair``, ``density``...).
         columns: Names of the integer counts of one record, in order.
         formulas: Metric -> function that computes its value from the summed columns, in display order.
-        higher_is_better: Metric -> True if higher values are better, for colors and arrows. A metric is absent from the
-            mapping, or has the value None, if neither direction is better.
-        plain_numbers: Names of metrics that are not fractions and are therefore not displayed in percent.
+        higher_is_better: Mapping from each metric to True if higher values are better; it determines colors and arrows.
+            A metric is absent from the mapping, or has the value None, if neither direction is better.
+        plain_numbers: Names of metrics that are not fractions and are therefore not displayed as percentages.
         at_most: Pairs of columns in which the first count must not exceed the second count in any row.
-        adds_up: ``((parts...), whole)`` tuples of columns. In every row, the parts must add up to the whole.
+        adds_up: Tuples ``((parts...), whole)`` of columns. In every row, the parts must add up to the whole.
         cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
     """
 

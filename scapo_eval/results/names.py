@@ -140,7 +140,7 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
     """Returns the suffix of a metric's display name, for example ``" (native)"`` if the project's matcher was applied
     to the captions.
 
-    Names without a suffix are reserved for values that were computed by the rules of the reference scripts.
+    Names without a suffix are reserved for values that were computed according to the rules of the reference scripts.
     """
     if name not in READ:
         return ""
@@ -149,7 +149,7 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """Returns one line that describes the quantity that a metric counts, using display names. Returns an empty text if
+    """Returns one line that describes, in display names, the quantity that a metric counts. Returns an empty text if
     the quantity is unknown.
     """
     if name.endswith(NATIVE_SUFFIX):

@@ -1,4 +1,4 @@
-"""Counts by the values of a column; with these counts, a run can later be sliced together with other runs."""
+"""Counts by the values of a column, which allow a run to be sliced later together with other runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_SLICES = 50
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Counts of one system, with one row for each image and column value.
+    """Counts for one system, with one row for each image and column value.
 
     Attributes:
         column: Name of the column that defines slices.

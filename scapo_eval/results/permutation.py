@@ -5,10 +5,10 @@ to behave alike: one system may make five times as many claims as the other. A t
 (Noreen 1989) has the stronger null hypothesis that the systems behave alike. When used as a test of equal values, it
 rejects too often if the systems make different numbers of claims, and too rarely if claims are clustered within images.
 To correct these errors, the difference is divided by its standard error, both in the data and in every swapped sample.
-The resulting test is exact if the rows are exchangeable. In large samples, it has the correct size whenever the two
-systems have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null hypothesis
-(:func:`~scapo_eval.results.intervals.null_variance`). The test therefore does not underestimate the uncertainty of a
-system that has no events.
+The resulting test is exact if the rows are exchangeable. In large samples, the test has the correct size whenever the
+two systems have equal values (Janssen 1997; Chung & Romano 2013). The standard error is computed under the null
+hypothesis (:func:`~scapo_eval.results.intervals.null_variance`). The test therefore does not underestimate the
+uncertainty of a system that has no events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
     Args:
         a, b: Metrics of two systems on the same images, in the same order.
         resamples: Number of swapped samples R.
-        seed: Seed of the random swaps.
+        seed: Seed for the random swaps.
     """
     order = _canonical_order(a, b)
     features = np.concatenate([_features(a), _cross(a, b)], axis=1)[order]

@@ -1,4 +1,4 @@
-"""Poisson bootstrap. Its resampled sums can be added across batches, machines and files.
+"""Poisson bootstrap. The resampled sums can be added across batches, machines and files.
 
 In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample. For a large number of images, this
 distribution approaches Poisson(1), and the numbers for different images become independent. Each image's number of
@@ -68,17 +68,17 @@ def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
 def poisson_sums(
     hashes: NDArray[np.uint64], counts: NDArray[np.int64], *, resamples: int, seed: int
 ) -> NDArray[np.int64]:
-    """Returns the summed counts of each resample. In each resample, an image occurs a Poisson(1)-distributed number of
-    times.
+    """Returns the summed counts of each resample. In each resample, the number of occurrences of an image follows a
+    Poisson(1) distribution.
 
-    The sums of batches a and b can be added: ``poisson_sums(a) + poisson_sums(b)`` yields the sums for all of their
-    images.
+    The sums of batches a and b can be added: ``poisson_sums(a) + poisson_sums(b)`` yields the sums for the images of
+    both batches.
 
     Args:
         hashes: (images,) hashes from :func:`image_hashes`. Each image must occur in only one batch.
         counts: (images, columns) integer counts.
         resamples: Number of resamples R.
-        seed: Seed of the resampling.
+        seed: Seed for the resampling.
 
     Returns:
         (R, columns) sums.

@@ -2,8 +2,8 @@
 
 The standard error of a difference decreases with the square root of the number of images. A pilot with two systems
 determines the error of their paired difference. A pilot with one system is used to compute the error of the difference
-between this system and a second, similar system. The two systems are assumed to be independent. This assumption is the
-worst case, because systems usually fail on the same images.
+between this system and a second, similar system. The two systems are assumed to be independent. This assumption
+represents the worst case, because systems usually fail on the same images.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Power:
         detectable: Smallest difference that is detected with a power of 80 %, or None if there is no such difference.
         difference: True difference that the user asks about, or None.
         power: Probability of detecting a true difference of size ``difference``.
-        images_needed: Number of images with which the difference ``difference`` is detected with a power of 80 %.
+        images_needed: Number of images required to detect the difference ``difference`` with a power of 80 %.
     """
 
     metric: str
@@ -61,7 +61,7 @@ def power(
     images: int | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[Power]:
-    """Estimates, based on a pilot, the differences that a sample can detect.
+    """Estimates, from a pilot, the differences that can be detected with a sample.
 
     Args:
         pilot: Results, runs, or the path of a results file. Each further system in the pilot is compared with the first

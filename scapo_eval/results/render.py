@@ -122,7 +122,7 @@ class Column:
     Attributes:
         heading: Heading of the column.
         group: Heading above several adjacent columns, or an empty string.
-        better: True if higher values are better, None if neither direction is better.
+        better: True if higher values are better, or None if neither direction is better.
         plain: True if the values are not fractions and are therefore not displayed as percentages.
         digits: Number of digits after the decimal point.
     """
@@ -163,7 +163,7 @@ class Table:
         columns: Columns of the table, in order.
         rows: System name and cells of each row, in order.
         notes: Notes that a reader needs to interpret the table.
-        signatures: (system and benchmark, signature) pairs.
+        signatures: Pairs whose first element is a system and a benchmark, and whose second element is the signature.
     """
 
     corner: str
@@ -215,7 +215,7 @@ def markdown(
 
 
 def html(results: Scored) -> str:
-    """Returns an HTML table with intervals for notebooks, followed by its notes and the signatures."""
+    """Returns, for notebooks, an HTML table with intervals, followed by its notes and the signatures."""
     table = score_table(results, intervals=True)
     heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
     lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]

@@ -80,7 +80,7 @@ class Resampling:
 
     @classmethod
     def of(cls, signature: Signature) -> Resampling:
-        """Returns the resampling settings in the signature of a results file. If the signature has no field
+        """Returns the resampling settings from the signature of a results file. If the signature has no field
         ``interval``, the method is ``percentile``.
         """
         fields = signature.fields
@@ -117,14 +117,14 @@ class Run:
 
     Attributes:
         name: Name in tables, which is unique among the runs of a table (usually the file name without suffixes).
-        signature: Settings that make the values reproducible, including those of the intervals.
+        signature: Settings that make the values reproducible, including the settings for the intervals.
         metric_set: Metric set. Runs that are compared must share the same metric set.
         table: Counts per image.
         n_records: Number of scored records (captions, answers).
-        other_counts: Counts for the whole run that no metric uses (``unparsed``, ``missing``, ``skipped``...).
+        other_counts: Run-level counts that no metric uses (``unparsed``, ``missing``, ``skipped``...).
         verdicts: Correctness of single items (yes/no answers), for McNemar's test.
         printed: In parity mode, the values as the official script prints them.
-        notes: Facts that a reader of the values should know, as sentences.
+        notes: Sentences that state what a reader of the values should know.
         resampling: Settings for the intervals.
         account: Numbers of read, scored and skipped records of the file, or None if they were not recorded.
         finished: Values that another harness computed. A run with such values has no counts, so it is neither resampled
@@ -184,8 +184,8 @@ class Run:
 
     @cached_property
     def metrics(self) -> Mapping[str, MetricValue]:
-        """Mapping from each metric to its value with the interval. The intervals are computed when this property is
-        first used.
+        """Mapping from each metric to its value and interval. The intervals are computed when this property is first
+        used.
         """
         if self.finished is not None:
             return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}

@@ -43,7 +43,7 @@ class Signature:
     Attributes:
         metric_set: Name of the metric set (``capscore``, ``chair``...).
         fields: Settings that determine the values, in the order in which they are printed. The field ``v`` is the
-            version that computed the counts.
+            version with which the counts were computed.
     """
 
     metric_set: str
@@ -94,9 +94,9 @@ class Signature:
         ``interval``.
 
         The fields ``ci``, ``bootstrap``, ``test`` and ``drawn`` are added if their values differ from the defaults.
-        ``drawn`` is the version that computed the intervals. The field ``drawn`` is present only if its version differs
-        from the version that computed the counts. Signatures without the field ``interval`` were written by versions
-        that supported only percentile intervals.
+        ``drawn`` is the version with which the intervals were computed. The field ``drawn`` is present only if its
+        version differs from the version with which the counts were computed. Signatures without the field ``interval``
+        were written by versions that supported only percentile intervals.
         """
         fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
         fields |= {"bs": str(resamples), "seed": str(seed)}
@@ -115,8 +115,8 @@ class Signature:
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
         """Returns a mapping from each scoring field that differs between two signatures to the two values of the field.
 
-        The version, the fields of the sample (for example the number of records) and the fields of the intervals are
-        ignored.
+        The following are ignored: the version, the fields of the sample (for example the number of records), and the
+        fields of the intervals.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]

@@ -1,9 +1,9 @@
-"""Results for each value of a column, with intervals for each slice and a test for differences between slices.
+"""Results for each value of a column, including intervals for each slice and a test for differences between slices.
 
-For each metric of a system and each difference between two systems, a Wald test of equality shows whether the value
-varies between slices. A significant difference in one slice and a non-significant difference in another do not prove
-that the slices differ. Slices may share images (for example, if there are two prompts for one image), so the covariance
-between slices is computed over images.
+For each metric of a system and each difference between two systems, a Wald test checks whether the value is equal in
+all slices. A significant difference in one slice and a non-significant difference in another do not prove that the
+slices differ. Slices may share images (for example, if there are two prompts for one image), so the covariance between
+slices is computed over images.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sliced:
 
     Attributes:
         column: Name of the column that defines the slices.
-        systems: System -> its slices. The first system is the baseline.
+        systems: Mapping from each system to its slices. The first system is the baseline.
     """
 
     column: str
@@ -41,7 +41,8 @@ class Sliced:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Sliced | None:
-        """Divides the runs into slices by their common column. Returns None if the runs do not have a column in common.
+        """Divides the runs into slices according to the column that they have in common. Returns None if the runs do
+        not have a column in common.
 
         Raises:
             InputError: If the column has too many values.
@@ -55,7 +56,7 @@ class Sliced:
 
     def to_dict(self, metrics: MetricSet, resampling: Resampling) -> dict[str, Any]:
         """Returns a mapping with ``slices`` (values, intervals and differences from the baseline) and ``interactions``
-        (tests of equal values in all slices).
+        (tests of whether the values are equal in all slices).
         """
         return {
             "by": self.column,

@@ -145,7 +145,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns the percentile interval of every metric in a set from a bootstrap that resamples images.
+    """Returns, for every metric in a set, the percentile interval from a bootstrap that resamples images.
 
     Args:
         table: Counts per image, with the columns of the metric set.
@@ -153,7 +153,7 @@ def bootstrap(
         resamples: Number of resamples R. With 0 resamples, the intervals are empty.
         seed: Seed for numpy's default generator.
         confidence: Confidence level, which is the share of the resamples inside the interval.
-        kind: Bootstrap method, or None to select it by the number of images; see :func:`bootstrap_of`.
+        kind: Bootstrap method, or None to select it based on the number of images; see :func:`bootstrap_of`.
 
     Returns:
         Metric -> Interval. Both bounds are None if the metric has no value in the data or in one of the resamples,
@@ -171,8 +171,8 @@ def resampled_totals(
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
 ) -> NDArray[Any]:
-    """Returns the (resamples, columns) summed counts of resampled images, from which :func:`bootstrap` computes
-    intervals.
+    """Returns the summed counts of resampled images as a (resamples, columns) array, from which :func:`bootstrap`
+    computes intervals.
     """
     if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
@@ -197,14 +197,14 @@ def paired_differences(
     p-value.
 
     Args:
-        system, baseline: Counts per image of the two systems.
+        system, baseline: Counts per image for the two systems.
         metrics: Metric set of both systems.
         resamples, seed, confidence: Settings for tests and intervals. With 0 resamples, tests and intervals are
             omitted.
         test: Name of the test that computes the p-values. ``mcnemar`` (exact) treats all items as independent, even
             items about the same image. Metrics without verdicts on individual items use the studentized permutation
             test instead, and ``Comparison.test`` names the test.
-        interval: Method for the intervals. ``percentile`` selects the paired bootstrap.
+        interval: Method for computing the intervals. ``percentile`` selects the paired bootstrap.
         verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
         kind: Bootstrap method, or None to select it based on the number of shared images.
         margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
@@ -287,7 +287,7 @@ class _Pair:
         return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
 
     def detectable(self, k: int) -> float | None:
-        """Returns the smallest detectable difference of metric k, see :attr:`Comparison.detectable`."""
+        """Returns the smallest detectable difference for metric k; see :attr:`Comparison.detectable`."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -295,7 +295,7 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """Returns the larger of the p-values of two one-sided tests (Schuirmann 1987) for metric k."""
+        """Returns, for metric k, the larger of the p-values of two one-sided tests (Schuirmann 1987)."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -402,8 +402,8 @@ def _paired_resamples(
 def _swapped_differences(
     a: CountTable, b: CountTable, metrics: MetricSet, *, resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """Returns a mapping from each metric to its (resamples,) differences. In each resample, the rows of each image are
-    swapped with probability 1/2.
+    """Returns a mapping from each metric to its (resamples,) array of differences. In each resample, the rows of each
+    image are swapped with probability 1/2.
     """
     types, times = _row_types(np.hstack([a.rows, b.rows]))
     width = a.rows.shape[1]
@@ -444,10 +444,10 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Returns a mapping from each metric to ``(events, images with an event)``, for shares with few events or few
-    non-events.
+    """Returns a mapping from each metric that is a share with few events or few non-events to ``(events, images with an
+    event)``.
 
-    If a metric combines several shares, the share with the rarest event is used. If a metric is computed from table
+    If a metric combines several shares, the share whose event is rarest is used. If a metric is computed from table
     cells, the counts refer either to the cells that increase the value or to the cells that decrease it, whichever are
     rarer.
     """

@@ -55,7 +55,7 @@ def joint_verdict(
     Args:
         rows: Comparisons of one system with the baseline, one per metric.
         metric_set: Metric set.
-        margin: Largest loss that does not count as worse, or None for MARGIN.
+        margin: Largest loss that is not counted as a deterioration, or None for MARGIN.
 
     Returns:
         A mapping with ``system, baseline, metrics, margin, p_better, p_not_worse, p_value``. ``p_value`` is the larger

@@ -167,7 +167,7 @@ def reward_from_environment() -> SubsentenceReward:
 
 
 def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the token ids as a (B, T) array and a (B, T) mask of the generated tokens."""
+    """Returns a (B, T) array of token ids and a (B, T) mask of the generated tokens."""
     ids, generated = _matrix(token_ids), _matrix(mask)
     if ids is None or ids.dtype.kind not in "iu":
         rows = [ids_of(k, row) for k, row in enumerate(token_ids)]

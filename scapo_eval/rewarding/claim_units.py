@@ -1,4 +1,4 @@
-"""Counts, attributes, relations and texts as claims that Eq. 1 rewards: their content, position and verdict.
+"""Content, position and verdict of the counts, attributes, relations and texts that Eq. 1 rewards as claims.
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
 count, and "left of" and "right of" with swapped objects state the same relation. A false claim is penalized for its
@@ -43,12 +43,12 @@ class Unit(NamedTuple):
 
 
 class UnitColumns(NamedTuple):
-    """Claims in n texts that go beyond presence, as columns.
+    """Columns of claims beyond presence in n texts.
 
     Attributes:
         text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
-        unit: (claims,) index in ``units``.
-        state: (claims,) 1 for true, 0 for false and -1 for unknown.
+        unit: (claims,) index of each claim's unit in ``units``.
+        state: (claims,) state of each claim: 1 for true, 0 for false and -1 for unknown.
         units: The distinct claims.
     """
 
@@ -60,12 +60,13 @@ class UnitColumns(NamedTuple):
 
 
 class UnitReader:
-    """A reader that finds claims beyond presence in texts and verifies them.
+    """A reader that searches texts for claims beyond presence, and verifies these claims.
 
     Args:
         vocabulary: Labels that the claims are about.
         kinds: Claim kinds other than presence.
-        reading: Mentions that are counted. Claims with a use that the reading omits are skipped.
+        reading: Reading that determines which mentions are counted. Claims with a use that the reading omits are
+            skipped.
         scenes: Contents of the images, in the order of lookup.
     """
 
@@ -80,7 +81,7 @@ class UnitReader:
 
     @property
     def signature(self) -> str:
-        """The scenes and the extraction rules, each with its hash, for a signature."""
+        """The scenes and the extraction rules, each with its hash, for use in a signature."""
         return f"{self.oracle.signature}+cues:{shipped_claim_cues().fingerprint}"
 
     def read(
@@ -96,7 +97,7 @@ class UnitReader:
             image_ids: n image ids. The id of a text without claims, such as an empty text, is not checked.
             texts: n texts.
             mentions: All mentions in the texts.
-            uses: (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+            uses: (mentions,) array with the position of each mention's use in :data:`~scapo_eval.matching.uses.USES`.
         """
         found = self.extractor.columns(texts, mentions, uses)
         images = dict[str, int]()
@@ -127,7 +128,7 @@ class UnitReader:
 
         Args:
             found: Claims.
-            rows: Rows of the claims to look at.
+            rows: Row indices of the claims to examine.
 
         Returns:
             (rows,) index of the content of each claim; (contents, 5) kind, label, other label, value and restriction of
@@ -169,7 +170,7 @@ class UnitReader:
     def _units(
         content: NDArray[np.int64], parts: NDArray[np.int64], state: NDArray[np.int8]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the unit of each claim, numbered in order of appearance, and the first claim of each unit."""
+        """Returns the number of each claim's unit, counted in order of appearance, and the first claim of each unit."""
         said = parts[content, (state == 1).astype(np.int64)]
         sizes = said.max(axis=0, initial=0) + 1
         packed = np.ravel_multi_index(tuple(said.T), tuple(sizes.tolist()))

@@ -1,4 +1,4 @@
-"""Explanations of the reward of each piece, in readable form for terminals and notebooks."""
+"""Readable explanations of the reward of each piece, for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLORS = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """The pieces of a response with their rewards and verdicts.
+    """The pieces of a response, and their rewards and verdicts.
 
     ``str()`` formats the explanation for a terminal, and ``html()`` formats it for a web page or notebook.
 

@@ -1,4 +1,4 @@
-"""Indicators of a policy that exploits the reward (docs/gaming.md), computed from sums that add up across ranks."""
+"""Indicators that a policy exploits the reward (docs/gaming.md), computed from sums that can be added across ranks."""
 
 from __future__ import annotations
 

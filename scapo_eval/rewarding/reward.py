@@ -3,8 +3,8 @@ ground truth.
 
 The reward is Equation 1 of the paper. ``docs/specification.md#reward`` defines the cases that the equation leaves open.
 The rewards of a whole batch are computed in columns, and the readable result of one response is a view of these
-columns. The module ``token_credit.py`` distributes the rewards to tokens. The module requires neither a model nor
-torch. Reward objects have no mutable state, so they can be pickled and shared between threads.
+columns. The module ``token_credit.py`` distributes the rewards among the tokens. The module requires neither a model
+nor torch. Reward objects have no mutable state, so they can be pickled and shared between threads.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class RewardConfig:
         lam_g: Scaling of the number of supported labels, as a name in LAMBDAS or a non-decreasing function.
         lam_h: Scaling of the number of hallucinated labels, in the same form as ``lam_g``.
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
-        level: Unit of the reward. ``subsentence`` gives a reward per piece. ``hal`` (1 minus the hallucination rate)
-            and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without claims
-            gets the reward 1; this is the shortcut that the paper warns against. additive: If true, the reward of a
-            piece with hallucinations is its gain minus its penalty. By default, the reward of a piece with
+        level: Unit of the reward. ``subsentence`` assigns one reward to each piece. ``hal`` (1 minus the hallucination
+            rate) and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without
+            claims gets the reward 1; this is the shortcut that the paper warns against. additive: If true, the reward
+            of a piece with hallucinations is its gain minus its penalty. By default, the reward of a piece with
             hallucinations is only its penalty.
         claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
@@ -108,7 +108,7 @@ class RewardConfig:
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
         template_discount: Share by which a piece's gain for new labels is reduced if the other words of the piece
             repeat an earlier piece of the response. The share ranges from 0 (the paper's choice) to 1.
-        near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels.
+        near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels themselves.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
             ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
             comma-separated names.
@@ -257,7 +257,7 @@ _ROBUST: Mapping[str, Any] = {
 
 
 class Part(NamedTuple):
-    """One piece of a response with its reward.
+    """One piece of a response and its reward.
 
     Attributes:
         start: Offset of the first character of the piece in the response.
@@ -292,13 +292,13 @@ class RewardColumns:
             counts as present.
         rep: (parts,) int64 number of repeated supported labels in each part.
         hal: (parts,) int64 number of hallucinated labels in each part.
-        generated: (n,) int64 number of distinct labels that each response claims and whose state is known.
+        generated: (n,) int64 array with the number of distinct labels of known state that each response claims.
         hallucinated: (n,) int64 number of distinct claimed labels that are absent, for each response.
         covered: (n,) int64 number of distinct labels that each response claims and that are present.
-        unknown: (n,) int64 number of distinct claimed labels with an unknown state in each response.
+        unknown: (n,) int64 array with the number of distinct claimed labels in each response whose state is unknown.
         silent: (parts,) bool mask of the parts that have neither gain nor penalty. A part is silent if it lies outside
             the answer (``answer_only``) or, under the rule ``discourse``, if it contains no word.
-        claim_part: (claims,) part index of every claimed label of every part.
+        claim_part: (claims,) index of the part to which each claimed label belongs.
         claim_label: (claims,) index in ``labels`` of every claimed label in every part.
         claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see
             :class:`~scapo_eval.base.verdicts.Verdict`. The verdict is ``REPEATED`` if the label is supported and an
@@ -306,8 +306,8 @@ class RewardColumns:
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
         errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
-        kinds: Claim kinds that Eq. 1 counts. If kinds of claims other than presence are counted, all counts include the
-            claims of these kinds.
+        kinds: Kinds of claims that are counted in Eq. 1. If kinds of claims other than presence are counted, all counts
+            include the claims of these kinds.
         units: Distinct claims that go beyond the presence of an object. In ``claim_label``, the value ``len(labels) +
             k`` refers to ``units[k]``.
     """
@@ -542,7 +542,8 @@ class RewardResult:
             (T,) float32 advantages.
 
         Raises:
-            InputError: If the offsets decrease or exceed the text. The message names the index and the value.
+            InputError: If the offsets decrease or exceed the length of the text. The message names the index and the
+                value.
         """
         credit, rows = self.columns._credit, range(self.row, self.row + 1)
         return credit.token_advantages([offsets], rows, eos=eos, truncated=truncated, finished=finished)[0]
@@ -670,7 +671,7 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Returns the row of each image in the ground truth, the texts, and the errors of faulty rows.
+        """Returns the row index of each image in the ground truth, the texts, and the errors for faulty rows.
 
         For a faulty row, row 0 and an empty text are returned.
         """
@@ -787,7 +788,7 @@ class SubsentenceReward:
             read: Answers and mentions of the responses.
             spans: Pieces of the responses.
             owner: (pieces,) response index of each piece.
-            rows: (n,) row of each response's image in the ground truth.
+            rows: (n,) ground-truth row index of each response's image.
         """
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         caption, start, label = self._counted(read, rows)
@@ -917,7 +918,9 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Returns 1 minus the hallucination rate of each response, or its Cap score (in general, the F-beta score)."""
+        """Returns, for each response, the value of 1 minus the hallucination rate, or the Cap score (in general, the
+        F-beta score).
+        """
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
@@ -956,7 +959,7 @@ class _Claims(NamedTuple):
         label: (claims,) index of the label of each claim.
         state: (claims,) state of each claim: 1 for present, 0 for absent and -1 for unknown.
         probability: (claims,) probability that the label is present (-1 if unknown), or None if all states are certain.
-        first: (claims,) mask of the claims whose label no earlier piece of the response names.
+        first: (claims,) mask of the claims whose label is not named in any earlier piece of the response.
     """
 
     piece: NDArray[np.int64]
@@ -1005,7 +1008,9 @@ class _Claims(NamedTuple):
 
     @property
     def known_probability(self) -> NDArray[np.float64]:
-        """(claims,) probability that the label of each claim is present, or -1 if it is unknown."""
+        """(claims,) array with the probability that the label of each claim is present, or -1 if this probability is
+        unknown.
+        """
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property
@@ -1087,7 +1092,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
     """Returns the values of a scaling function for 0 to ``most`` labels.
 
     Raises:
-        InputError: If the function fails, decreases, or returns a non-finite value.
+        InputError: If the function fails, is decreasing, or returns a non-finite value.
     """
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:

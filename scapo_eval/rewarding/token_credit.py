@@ -120,8 +120,8 @@ class TextCredit:
             The (tokens,) float32 advantages, and the (rows + 1,) bounds of the texts in these advantages.
 
         Raises:
-            InputError: If ``eos`` or ``truncated`` has an unknown value, or if the offsets decrease or exceed their
-                text. The message names the index and the value.
+            InputError: If ``eos`` or ``truncated`` has an unknown value, or if the offsets decrease or lie beyond the
+                end of their text. The message names the index and the value.
         """
         check_choice("eos", eos, _EOS)
         check_choice("truncated", truncated, _TRUNCATED)

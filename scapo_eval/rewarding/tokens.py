@@ -50,7 +50,7 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 
 
 def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
-    """Returns the text of generated token ids and each token's character span in the text.
+    """Returns the text decoded from generated token ids, and the character span of each token in this text.
 
     The text equals ``tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)``. The reward
     must be computed on the returned text, because the spans refer to it.
@@ -59,12 +59,12 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
         tokenizer: A fast Hugging Face tokenizer, a processor that contains such a tokenizer, or a
             ``tokenizers.Tokenizer``. Byte-level, SentencePiece (with or without byte fallback) and WordPiece tokenizers
             are supported. The byte table is cached until the tokenizer is deleted.
-        ids: The T generated token ids, including special tokens and padding. Unknown ids are decoded to nothing, as in
-            ``tokenizer.decode``.
+        ids: The T generated token ids, including special tokens and padding. Unknown ids are decoded to empty strings,
+            as in ``tokenizer.decode``.
 
     Returns:
-        The text, and the (T, 2) int64 spans of the tokens. Start and end offsets are non-decreasing over the tokens
-        with text. Tokens that share a character also share its span, and special tokens have empty spans.
+        The text, and the (T, 2) int64 spans of the tokens. The start and end offsets of successive tokens with text
+        never decrease. Tokens that share a character also share its span, and special tokens have empty spans.
 
     Raises:
         InputError: If the tokenizer is not supported or an id is negative. The message states the index of the id.
@@ -93,7 +93,7 @@ def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int6
     Args:
         tokenizer: Tokenizer that :func:`decode_with_offsets` accepts.
         flat: Concatenated token ids of all sequences.
-        indptr: (n + 1,) bounds of the sequences in ``flat``.
+        indptr: (n + 1,) array of the bounds of the sequences in ``flat``.
     """
     _check_ids(flat, indptr)
     return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
@@ -135,7 +135,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _TokenTable:
-    """The texts of all token ids of a tokenizer.
+    """The text for each token id of a tokenizer.
 
     Attributes:
         data: Concatenated bytes of all tokens.
@@ -148,7 +148,7 @@ class _TokenTable:
             leading space).
         special: (ids + 1,) mask of the tokens that decoding skips.
         fallback: (ids + 1,) mask of the byte tokens ``<0x..>``, or None for byte-level tokenizers.
-        size: Number of tokens when the table was built.
+        size: Number of tokens at the time when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -226,7 +226,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Returns the position of the first token of each sequence that decoding does not skip."""
+        """Returns the position, in each sequence, of the first token that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]

@@ -353,7 +353,7 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
 
 
 def _may_be_verb(word: str) -> bool:
-    """Returns True if a word before a determiner may be a verb in -s that no word list contains, as in ``spans
+    """Returns True if a word before a determiner may be a verb ending in -s that is in no word list, as in ``spans
     the``.
     """
     return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in PREPOSITIONS
@@ -417,8 +417,8 @@ def _waits(words: Sequence[str], following: str) -> bool:
 
 
 def _modifies(words: Sequence[str]) -> bool:
-    """Returns True if the words are a modifier with its own claims, that is, a relative clause, a participial phrase,
-    an absolute phrase, or a phrase that begins with *with*.
+    """Returns True if the words form a modifier with claims of its own, that is, a relative clause, a participial
+    phrase, an absolute phrase, or a phrase that begins with *with*.
     """
     if not words:
         return False

@@ -1,4 +1,5 @@
-"""Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, with equal results.
+"""Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, which produces equal
+results.
 
 Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions in
 ``discourse.py`` are then made with array operations over all chunks of a batch. Only lists with locations are followed
@@ -58,7 +59,7 @@ class Runs(NamedTuple):
     """The runs of letters and digits in a text.
 
     Attributes:
-        start, end: (runs,) span of each run.
+        start, end: (runs,) start and end of each run's span.
         before: (characters + 1,) number of runs that begin before each position.
     """
 
@@ -71,8 +72,8 @@ class _Words(NamedTuple):
     """The listed words; word number 0 is a word that occurs nowhere.
 
     Attributes:
-        number: (slots,) number of the word in each slot of a hash table.
-        head, tail: (words,) first eight bytes, and last eight bytes of longer words.
+        number: (slots,) number of the word in each slot of a hash table. head, tail: (words,) first eight bytes of each
+        word, and last eight bytes of each longer word.
         length: (words,) number of characters in each word.
         bits: (words,) bits of each word.
         factor: Factor with which the hash assigns each word its own slot.
@@ -138,8 +139,8 @@ def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.in
 
 
 def _endings() -> NDArray[np.int64]:
-    """Returns the (second-to-last, last) endings of words, based on their last two bytes. A longer part of a word may
-    be needed to decide.
+    """Returns the (second-to-last, last) endings of words, based on their last two bytes. The decision may require a
+    longer part of a word.
     """
     endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
     endings[ord("g"), ord("n")] = _BIT["ing"]
@@ -159,9 +160,9 @@ def clause_cuts(
     """Returns a (marks,) mask of the clause marks at which sentences are cut.
 
     Args:
-        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at both ends.
-        begin, end: (sentences,) span of each sentence. Sentences are in order and do not overlap.
-        marks: Offsets after the clause marks and their white space, in order.
+        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at each end. begin, end:
+        (sentences,) span of each sentence. Sentences are in order and do not overlap.
+        marks: Offsets of the positions after the clause marks and their white space, in order.
         sentence: (marks,) index of the sentence of each mark. Every sentence has a mark.
         runs: All runs of letters and digits in ``byte``.
     """
@@ -190,7 +191,8 @@ def clause_cuts(
 
 
 class _Chunks(NamedTuple):
-    """The words between two clause marks of sentences, as columns; see :class:`~scapo_eval.segmenting.discourse.Chunk`.
+    """The words between two clause marks in sentences, stored as columns; see
+    :class:`~scapo_eval.segmenting.discourse.Chunk`.
 
     Attributes:
         owner: Index of the sentence.

@@ -16,10 +16,10 @@ _TAG = re.compile(
 def spans_besides_answer(text: str) -> list[tuple[int, int]]:
     """Returns the spans of a response that lie outside its answer. Each span includes the white space that follows it.
 
-    The spans are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags
-    of ``<answer>...</answer>``. An unclosed block extends to the end of the response. If the opening tag of the
-    reasoning is in the prompt and the response contains only the closing tag, the reasoning starts at the beginning of
-    the response.
+    The spans are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>``, including their tags, as
+    well as the tags of ``<answer>...</answer>``. An unclosed block extends to the end of the response. If the opening
+    tag of the reasoning is in the prompt and the response contains only the closing tag, the reasoning starts at the
+    beginning of the response.
 
     Args:
         text: Text of the response.

@@ -35,7 +35,7 @@ def split_subsentences(
         Pieces that partition the text. An empty text has no pieces.
 
     Raises:
-        InputError: If the rule is unknown, or the rule is ``object`` and mentions are missing.
+        InputError: If the rule is unknown, or if the rule is ``object`` and mentions are missing.
 
     Example:
         >>> import scapo_eval

@@ -110,7 +110,7 @@ _ACCENTED = {
 def split_batch(
     texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
 ) -> SpanColumns:
-    """Segments many texts, with the same result as :func:`split_subsentences` on each text.
+    """Segments many texts; the result is the same as if :func:`split_subsentences` were applied to each text.
 
     Args:
         texts: n strings.
@@ -148,7 +148,7 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
             strictly inside the text.
 
     Raises:
-        InputError: If the offsets do not increase or are outside the text. The message names the index of the text.
+        InputError: If the offsets do not increase or are outside the text. The message states the index of the text.
     """
     all_offsets = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
     for k, (text, offsets) in enumerate(zip(texts, all_offsets, strict=True)):
@@ -182,7 +182,7 @@ def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]
 
 
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
-    """Returns the pieces between cuts that are sorted by text and offset. An empty text has no pieces."""
+    """Returns the pieces between cuts; the cuts are sorted by text and offset. An empty text has no pieces."""
     pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(pieces, out=indptr[1:])
@@ -252,7 +252,8 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Converts texts to ASCII, character by character, and returns the converted texts and the indices of texts that
     cannot be converted.
 
-    Texts that cannot be converted are replaced by empty strings, and ``segment.py`` segments these texts individually.
+    Each text that cannot be converted is replaced by an empty string, and ``segment.py`` segments the original text
+    separately.
     """
     if len(texts) == 1 and len(texts[0]) < _LONG:
         return [""], [0]  # it is cut before the arrays would be made
@@ -324,8 +325,8 @@ def _plain_cuts(
 def _has_lines(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], base: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns a (texts,) mask of the texts in which a line may not be a paragraph of complete sentences, so that the
-    rule ``discourse`` must not start a block there.
+    """Returns a (texts,) mask of the texts in which a line is possibly not a paragraph of complete sentences, so that
+    the rule ``discourse`` must not start a block there.
 
     Args:
         text: Simplified texts, with borders around and between them.
@@ -367,8 +368,8 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
 
 
 def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
-    """Returns the position, in the text that starts at ``begin``, of the sentence mark that precedes a cut and any
-    closing marks and white space before the cut.
+    """Returns the position, in the text that starts at ``begin``, of the sentence mark before a cut, where closing
+    marks and white space may lie between the mark and the cut.
     """
     unit = joined[begin:cut].rstrip(_SPACE_CHARACTERS).rstrip(_CLOSING_CHARACTERS)
     return begin + len(unit.rstrip(b".!?"))
@@ -377,8 +378,8 @@ def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
 def _discourse_cuts(
     simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """Returns the sorted cuts of the rule ``discourse`` in texts that were converted to ASCII, and the indices of texts
-    that must be segmented individually.
+    """Returns the sorted cuts that the rule ``discourse`` makes in texts converted to ASCII, and the indices of the
+    texts that must be segmented individually.
 
     Array operations locate the punctuation marks and the bounds of sentences. Words are examined only in sentences that
     contain a clause mark with enough words on both sides.
@@ -468,7 +469,7 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the distinct boundaries in order: their positions after the white space, and a mask that is True for
+    """Returns the distinct boundaries in order, as their positions after the white space and a mask that is True for
     boundaries that end a sentence.
     """
     text = np.frombuffer(joined, dtype=np.uint8)
@@ -526,7 +527,7 @@ def _byte_boundaries(
 def _dashes(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks over runs of dashes. The first mask is True for runs that separate clauses, and the second for
+    """Returns two masks for runs of dashes. The first mask is True for runs that separate clauses, and the second for
     runs that must be examined individually.
     """
     second = kinds[at + 1] == 3
@@ -543,8 +544,8 @@ def _dashes(
 def _behind_numbers(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns two masks for periods that follow digits. The first mask is True for periods that end a sentence, and the
-    second for periods that must be examined individually.
+    """Returns two masks for periods that follow digits. The first mask is True for periods that end a sentence; the
+    second is True for periods that must be examined individually.
     """
     begin = at - 1
     for _ in range(3):

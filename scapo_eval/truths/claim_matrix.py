@@ -37,12 +37,14 @@ class ClaimMatrix:
 
     Attributes:
         image_ids: Canonical ids of the images.
-        starts: (images + 1,) position of the first claim of each image, and the number of all claims.
+        starts: (images + 1,) array with the position of the first claim of each image, followed by the number of all
+            claims.
         labels: Distinct labels, to which the columns ``label`` and ``other`` refer. The first is empty.
         values: Distinct values, to which the column ``value`` refers.
         columns: Name -> (claims,) array: ``kind`` (position in ``KINDS``), ``label``, ``value``, ``other`` and
             ``state`` (1 true, 0 false, -1 unknown).
-        probabilities: (claims,) float32 P(true), NaN where a claim has none, or None if no claim has one.
+        probabilities: (claims,) float32 values of P(true), NaN for claims without a probability, or None if no claim
+            has one.
         vocabulary_fingerprint: Fingerprint of the vocabulary whose labels the claims name.
     """
 
@@ -129,7 +131,7 @@ class ClaimMatrix:
         }
 
     def with_labels(self, labels: Sequence[str | None]) -> ClaimMatrix:
-        """Returns the matrix with renamed labels, without the claims about labels whose name is None."""
+        """Returns the matrix with renamed labels, omitting the claims about labels whose name is None."""
         gone = np.array([label is None for label in labels])
         kept = ~(gone[self.columns["label"]] | gone[self.columns["other"]])
         return replace(

@@ -7,12 +7,12 @@ Each source answers true, false or unknown, and the first known answer decides. 
   only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not all
   annotated, yield only a lower bound on the number of objects.
 - **attribute**: a claim is true if an object of the label has the attribute. A claim about color is false if every
-  object of the label has other colors.
-- **relation**: a claim is true if the scene graph contains the relation. Boxes determine the relations left, right,
-  above and below if the centers of two boxes differ by at least a tenth of the image. Relations between touching
-  objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The position of
-  an object in the image is the position of the center of its box. The position is unknown if the center is in the
-  middle fifth of the image.
+  object with the label has other colors.
+- **relation**: a claim is true if the scene graph contains the relation. The relations left, right, above and below are
+  determined from the boxes if the centers of two boxes differ by at least a tenth of the image. Relations between
+  touching objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The
+  position of an object in the image is the position of the center of its box. The position is unknown if the center is
+  in the middle fifth of the image.
 - **text**: a claim is true if the text is written on an object of the label. A text claim without a label is true if
   the text is written on any object.
 
@@ -84,7 +84,7 @@ class ClaimOracle:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks about parts of the sources that are not used, one sentence each."""
+        """Remarks, of one sentence each, about parts of the sources that are not used."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     def __getstate__(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class ClaimOracle:
 
     @cached_property
     def _known(self) -> dict[str, list[_Known]]:
-        """Mapping from each image to the scenes that contain it, prepared for questions and filled on demand."""
+        """Mapping, filled on demand, from each image to its scenes, which are prepared for questions."""
         return {}
 
     def _scenes_of(self, image: str) -> list[_Known]:
@@ -171,8 +171,8 @@ class ClaimOracle:
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
-        """Yields each known answer to a claim, with the scene graph that it comes from, or None if it comes from the
-        presence oracle.
+        """Yields each known answer to a claim, together with the scene graph from which it comes, or with None if it
+        comes from the presence oracle.
         """
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
@@ -229,7 +229,7 @@ class _Known:
 
     Attributes:
         scene: The scene graph.
-        things: Mapping from each label to the objects of the label.
+        things: Mapping from each label to the objects with this label.
         relations: Labels of both ends and canonical word of each relation, as (label, word, label).
     """
 
@@ -245,7 +245,7 @@ class _Known:
         self._attributes: dict[str, list[set[str]]] = {}
 
     def attributes(self, label: str) -> list[set[str]]:
-        """Returns the canonical attributes of each object of a label."""
+        """Returns the canonical attributes of each object with a given label."""
         said = self._attributes.get(label)
         if said is None:
             said = [{_canonical(word) for word in thing.attributes} for thing in self.things.get(label, ())]
@@ -437,9 +437,7 @@ def _listed(said: Sequence[str]) -> list[str]:
 
 
 def _number(scene: SceneGraph, label: str) -> str:
-    """Returns the number of objects with a label as readable text, which also states whether all of these objects are
-    annotated.
-    """
+    """Returns a readable text that states how many objects have a label and whether all of them are annotated."""
     things = _of(scene, label)
     number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
     if not number:
@@ -450,7 +448,7 @@ def _number(scene: SceneGraph, label: str) -> str:
 
 
 def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
-    """Yields measurements of boxes that are relevant to a relation, as readable text."""
+    """Yields, as readable text, the box measurements that are relevant to a relation."""
     boxes = [thing.box for thing in _of(scene, claim.label) if thing.box is not None]
     if not boxes or not scene.width or not scene.height:
         return

@@ -1,8 +1,8 @@
 """The presence oracle, a look-up table of the objects in images.
 
 A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists, ``{id:
-[labels]}`` maps) are closed WITHIN their own label axis. A label of the axis that the source does not list for an image
-is absent. A label outside the axis is unknown. DOPA matrices define every cell explicitly.
+[labels]}`` maps) are closed only within their own label axis. A label of the axis that the source does not list for an
+image is absent. A label outside the axis is unknown. DOPA matrices define every cell explicitly.
 
 The modules ``truth*.py`` read and write the files.
 """
@@ -470,23 +470,25 @@ class Truth:
         return self.oracle.row(image_id)
 
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-        """Returns the (n,) states of n cells, which are given by image rows and label positions in the vocabulary."""
+        """Returns an (n,) array with the states of n cells, which are given by image rows and label positions in the
+        vocabulary.
+        """
         states: NDArray[Any] = self.states[rows, labels]
         return states
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the number of present labels in each of n images, which are given by their rows."""
+        """Returns the number of present labels in each of n images, which are given by their row indices."""
         counts: NDArray[np.int64] = self.n_present[rows]
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows that n captions are compared with. By default, a caption is compared with the row of
-        its image, but a subclass may choose rows that depend on the captions.
+        """Returns an (n,) array with the row that each of n captions is compared with. By default, a caption is
+        compared with the row of its image, but a subclass may choose rows that depend on the captions.
 
         Args:
             image_ids: Canonical id of each caption's image.
             captions: Caption texts.
-            rows: (n,) row of each caption's image.
+            rows: (n,) row index of each caption's image.
         """
         return rows
 

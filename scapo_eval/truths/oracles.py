@@ -5,7 +5,7 @@ advance), or one of the following:
 
 - a function ``f(image_ids, labels)`` that returns the values of n cells, or an object whose method ``lookup`` does so;
 - a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
-- a pandas ``DataFrame`` with one row per image and one column per label (with a column ``image_id``, the format of
+- a pandas ``DataFrame`` with one row per image, one column per label, and a column ``image_id`` (the format of
   :meth:`PresenceOracle.from_frame`);
 - :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
 
@@ -139,8 +139,8 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
 
     Args:
         oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
-            unlisted labels are absent. For a mapping that contains values, and for a DataFrame, labels without a value
-            are unknown.
+            unlisted labels are absent. In a mapping that contains values and in a DataFrame, labels without a value are
+            unknown.
         vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
@@ -221,7 +221,7 @@ class TableOracle:
         return image_id in self.images
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> NDArray[np.float64]:
-        """Returns the values of n cells; see :class:`Oracle`. Labels that the table lacks are unknown."""
+        """Returns the values of n cells; see :class:`Oracle`. Labels that are missing from the table are unknown."""
         columns = np.array([self.labels.get(label, -1) for label in labels], dtype=np.int64)
         values = self.table[[self.images[image] for image in image_ids], columns]
         return np.where(columns < 0, -1.0, values)
@@ -237,7 +237,7 @@ class JudgedOracle:
 
     The file contains JSON Lines with ``image_id``, ``label`` and ``value`` (null if the judge is undecided). Answers
     are appended when they arrive, so that none of them are lost if the process is killed. Several processes may share a
-    file, but may then query the judge about a cell twice.
+    file, but they may then query the judge twice about the same cell.
 
     Args:
         judge: Function that returns the values of cells without a stored answer.

@@ -64,7 +64,7 @@ class References:
 
     @classmethod
     def load(cls, path: Readable) -> References:
-        """Reads references from a file whose format is recognized by content.
+        """Reads references from a file whose format is recognized by its content.
 
         The following formats are supported:
 
@@ -141,7 +141,7 @@ class References:
 
     @property
     def flat(self) -> tuple[list[str], NDArray[np.int64]]:
-        """All references in one list, and the (references,) position of each reference's image in ``texts``."""
+        """List of all references, and a (references,) array with each reference's image as a position in ``texts``."""
         sizes = [len(texts) for texts in self.texts.values()]
         return [text for texts in self.texts.values() for text in texts], np.repeat(np.arange(len(sizes)), sizes)
 
@@ -248,7 +248,9 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns the rarity of a word in the references of n of N images, ``log(1 + N / (n + 1))`` > 0."""
+        """Returns the rarity of a word that occurs in the references of n of N images, which is the positive number
+        ``log(1 + N / (n + 1))``.
+        """
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
     def of(self, image: str, caption: str) -> WordCounts:
@@ -281,7 +283,7 @@ class WeightedTruth(Truth):
     own: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) rows that captions are compared with; see :meth:`Truth.rows_of`."""
+        """Returns the (n,) indices of the rows with which captions are compared; see :meth:`Truth.rows_of`."""
         if not self.own:
             return rows
         given = zip(image_ids, captions, rows.tolist(), strict=True)
@@ -610,11 +612,11 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth from references: rows for images with all references, followed by rows for images without
-    one of the references.
+    """Rows of a ground truth from references: first the rows for images with all references, then the rows for images
+    without one of the references.
 
     Attributes:
-        image: Position of the image of each row.
+        image: Position of each row's image.
         members: Positions of the references of each row.
         own: Mapping from (image id, normalized caption) to the row of the image without this reference.
     """

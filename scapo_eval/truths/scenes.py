@@ -89,7 +89,7 @@ class SceneGraph(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Scenes:
-    """The scene graphs of one file.
+    """The scene graphs in one file.
 
     Attributes:
         source: Name of the source, for error messages.
@@ -119,7 +119,7 @@ class Scenes:
         """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of scene graphs or a claim matrix.
 
         Args:
-            path: File, folder of Visual Genome's files, or records in memory.
+            path: File, folder with Visual Genome's files, or records in memory.
             vocabulary: Labels and aliases that are matched with the names of objects. Objects with other names are
                 counted and skipped.
 
@@ -150,7 +150,8 @@ class Scenes:
 def state_of(kind: str, answer: str) -> State:
     """Returns the state of a claim as determined by a judge's answer.
 
-    If the object is absent, a count is false, and an attribute or a relation is undecided.
+    If the object is absent, a claim about its count is false, and a claim about an attribute or a relation is
+    undecided.
     """
     return 0 if answer == "absent" and kind in ("presence", "count") else ANSWERS[answer]
 
@@ -313,7 +314,7 @@ class _Reader:
         return scenes
 
     def graphs(self, path: Readable) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of a file in the generic format."""
+        """Reads the scene graphs from a file in the generic format."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for line, record in open_rows(path):
             try:
@@ -327,7 +328,7 @@ class _Reader:
         return scenes
 
     def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
-        """Returns the scene graphs of a claim matrix with the vocabulary's labels.
+        """Returns the scene graphs of a claim matrix, expressed in the labels of the vocabulary.
 
         Claims about labels that are not in the vocabulary are omitted, but counted.
         """

@@ -55,8 +55,8 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
     The annotators of LVIS verified only some categories per image. Annotated categories are present, categories in
     ``neg_category_ids`` are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids``
     are present, although not every instance is annotated. Aliases are matched with the name and the synonyms of a
-    category, in which ``_`` is read as a space. A category whose name has a remark in parentheses (``bat_(animal)``) is
-    found only by its synonyms without a remark.
+    category after every ``_`` in the name and the synonyms is replaced by a space. A category whose name has a remark
+    in parentheses (``bat_(animal)``) is found only by its synonyms without a remark.
 
     Args:
         data: Content of the file.

@@ -31,11 +31,11 @@ class TruthColumns:
 
     Attributes:
         source: Display name of the file.
-        world: Meaning of labels that the source does not list.
+        world: Interpretation of labels that the source does not list.
         image_ids: Canonical image ids in source order.
         labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
         indptr: (images + 1,) bounds of the images in ``label_ids``, which contains the present labels in CSR form.
-        label_ids: (present cells,) indices of the present labels in ``labels``, image by image. The labels of image
+        label_ids: (present cells,) indices of the present labels in ``labels``, grouped by image. The labels of image
             ``i`` are the elements from ``indptr[i]`` to ``indptr[i + 1]``, in sorted order.
         unknown: (cells, 2) image and label positions of cells that are explicitly unknown.
         vocabulary_fingerprint: Fingerprint of the vocabulary for which a matrix was made, or None if it is not
@@ -43,7 +43,7 @@ class TruthColumns:
         absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. If
             ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If ``absent`` is
             None, all other cells are absent.
-        names: Names of each label if the source uses free names, which a vocabulary matches by its aliases. If
+        names: Names of each label if the source uses free names, which are matched with the aliases of a vocabulary. If
             ``names`` is None, labels match only if their names are equal.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier record or row.
@@ -76,7 +76,7 @@ class TruthColumns:
 
     @property
     def owner(self) -> NDArray[np.int64]:
-        """(present cells,) array with the image row of each entry of ``label_ids``."""
+        """(present cells,) array with the row index of the image for each entry of ``label_ids``."""
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
@@ -119,7 +119,7 @@ def columns_of_matrix(
         labels: Label axis.
         fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if it is unknown.
         source: Name of the source, for error messages.
-        world: Label set of the ground truth before it was written as a matrix.
+        world: Label set that the ground truth had before the ground truth was written as a matrix.
 
     Raises:
         InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
@@ -261,7 +261,7 @@ class TruthRows:
 
     Args:
         source: Name of the source, for error messages.
-        faults: List that collects the faults of rows.
+        faults: List to which the faults in rows are added.
     """
 
     def __init__(self, source: str, faults: FaultList) -> None:
@@ -348,7 +348,7 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
     """Raises an InputError if a value appears twice.
 
     Args:
-        kind: Kind of the values, for the error message.
+        kind: Kind of the values, to be named in the error message.
         values: Values to check.
         source: Name of the source, for the error message.
     """

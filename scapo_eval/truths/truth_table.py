@@ -254,8 +254,9 @@ def read_open_images(
     as present.
 
     Args:
-        paths: Files of image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), which are combined.
-        classes: File of class descriptions with rows of code and name, or None to keep the codes as labels.
+        paths: Files with image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``); the contents of
+            these files are combined.
+        classes: File of class descriptions whose rows contain a code and a name, or None to keep the codes as labels.
         data: Content of the only file in ``paths``, if it has already been read.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Agreement of a metric with human ratings, with confidence intervals from resampled images.
+"""Agreement between a metric and human ratings, with confidence intervals from resampled images.
 
 Every statistic is computed with a weight for each image, which is the number of times that the image is drawn in a
 resample. Correlations are functions of weighted sums, and rank correlations are functions of weighted quadratic forms
@@ -38,7 +38,7 @@ class ResampledImages:
 
     Attributes:
         group: (items,) index of each item's image, starting at 0.
-        drawn: (resamples, images) number of times that each image is drawn.
+        drawn: (resamples, images) array with the number of times that each image is drawn.
     """
 
     group: NDArray[np.int64]
@@ -67,7 +67,7 @@ class ResampledImages:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Values of a metric and ratings by people for the same items.
+    """Metric values and human ratings for the same items.
 
     Attributes:
         values: (items,) values of the metric, where a greater value is better. Undefined values are NaN.
@@ -120,8 +120,8 @@ class Pairing:
         return sums
 
     def over_pairs(self, of_pair: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Floats:
-        """Sums a function of the values and ratings of two items over all pairs of items, and returns the (images,
-        images) array of the sums for pairs of images.
+        """Sums a function of the values and ratings of two items over all pairs of items, and returns these sums as an
+        (images, images) array with one sum per pair of images.
 
         The function receives the values of the first item as a column, the values of the second item as a row, and the
         ratings in the same two forms.
@@ -168,8 +168,8 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Returns the share of text pairs for the same image that the metric orders in the same way as people do. Pairs
-    with equal values of the metric count as one half.
+    """Returns the share of pairs of texts for the same image that the metric orders as people do. Pairs with equal
+    values of the metric count as one half.
 
     Pairs of texts with equal ratings are omitted.
     """

@@ -94,11 +94,11 @@ class Judgements:
     def load(cls, path: Readable, *, name: str | None = None, ranges: Mapping[str, Range] | None = None) -> Judgements:
         """Reads a set of human judgments and recognizes the set by the fields of its records.
 
-        THumB and FAITHSCORE can be read in their published format. THumB, FAITHSCORE, HaELM, Composite and IIW-400 can
-        be read with the fields that docs/validity.md lists. Custom sets have the fields ``image_id``, ``caption`` and
-        ``rating`` (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and ``references``.
-        Pairs also have the field ``rival``, and captions with marked parts have the field ``spans`` (a list of
-        ``start``, ``end`` and ``wrong``).
+        The data of THumB and FAITHSCORE can be read in their published formats. THumB, FAITHSCORE, HaELM, Composite and
+        IIW-400 can be read with the fields that docs/validity.md lists. Custom sets have the fields ``image_id``,
+        ``caption`` and ``rating`` (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and
+        ``references``. Pairs also have the field ``rival``, and captions with marked parts have the field ``spans`` (a
+        list of ``start``, ``end`` and ``wrong``).
 
         Args:
             path: Path of a JSON Lines file or a JSON array, optionally compressed (``.gz`` or ``.zst``), or records in
@@ -109,7 +109,7 @@ class Judgements:
 
         Raises:
             InputErrors: If records are invalid. The error lists the faults by line.
-            InputError: If the name of the set is unknown, or the fields of the file match no set.
+            InputError: If the name of the set is unknown, or if the fields of the file match no set.
         """
         source = display_name(path)
         records = list(iter_records(path))

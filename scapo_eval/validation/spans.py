@@ -50,8 +50,8 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
 
 
 def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
-    """Counts the parts marked as wrong that contain a claim, for each kind of claim. A metric with a ground truth for a
-    kind of claim could detect the errors in the parts that contain a claim of this kind.
+    """Counts, for each kind of claim, the parts that are marked as wrong and contain such a claim. A metric with a
+    ground truth for a kind of claim could detect the errors in the parts that contain a claim of this kind.
 
     Args:
         judgements: Captions with marked parts.
@@ -59,8 +59,8 @@ def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDA
 
     Returns:
         A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array. The array
-        contains the number of parts that are marked as wrong, and the number of these parts that overlap a claim of
-        this kind, whatever the use of the claim.
+        contains two numbers: that of the parts that are marked as wrong, and that of these parts that overlap a claim
+        of this kind, regardless of the use of the claim.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

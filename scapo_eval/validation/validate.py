@@ -1,5 +1,5 @@
-"""Measurement of the agreement of metrics with human judgments, and tests for differences in agreement between
-metrics.
+"""Measurement of the agreement between metrics and human judgments, and tests for differences between metrics in this
+agreement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cov
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of one metric with one rating, measured by one statistic.
+    """Agreement between one metric and one rating, measured by one statistic.
 
     Attributes:
         metric, rating, statistic: Names of the metric, the rating, and the measure of their agreement.
@@ -64,7 +64,7 @@ class Difference:
         difference: Agreement of the metric minus agreement of the baseline.
         low: Lower bound of the 95 % confidence interval of the difference.
         high: Upper bound of the 95 % confidence interval of the difference.
-        p_value: Two-sided bootstrap p-value of the difference.
+        p_value: Two-sided bootstrap p-value for the difference.
         p_holm: P-value after Holm's correction for the number of compared metrics.
         n: Number of items.
     """
@@ -102,9 +102,9 @@ class Validation:
 
     Attributes:
         judgements: Set of judgments.
-        signature: Settings that make the values reproducible.
-        agreements: Agreement of each metric with each rating.
-        differences: Difference in agreement between each metric and the first metric.
+        signature: Settings that are needed to reproduce the values.
+        agreements: Agreement between each metric and each rating.
+        differences: Difference between each metric's agreement and the agreement of the first metric.
         systems: Mean ratings and metrics of each system, if the set contains the names of the systems.
         notes: Notes for the reader, one sentence each.
     """
@@ -177,8 +177,8 @@ def validate(
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
             If no references are given, the references in the set of judgments are used.
         half: Half of the images to use (see :mod:`scapo_eval.validation.halves`), or None to use all images.
-        without: Names of systems whose texts are excluded from the agreements. The means of the excluded systems are
-            still shown.
+        without: Names of systems whose texts are excluded when the agreements are computed. The means of the excluded
+            systems are still shown.
         ranges: Mapping from each dimension to its minimum and maximum rating, for custom sets.
         resamples: Number of bootstrap resamples.
         seed: Seed for the random numbers.

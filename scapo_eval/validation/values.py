@@ -62,7 +62,7 @@ class Measures:
         return (*self.own, *(NGRAMS if self.references else ()), "length")
 
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
-        """Returns a mapping from each metric to its (n,) values, where a greater value is better. Error rates are
+        """Returns a mapping from each metric to its (n,) values, for which greater values are better. Error rates are
         therefore subtracted from 1.
 
         ``hal_rate`` is undefined for a caption without claims. This function treats a caption without claims as
@@ -130,7 +130,8 @@ def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> N
     """Reads external scores, for which greater values are better, and joins them with the judgments.
 
     Args:
-        path: Path of a file, or records, with ``id`` and with a number in the field ``key``.
+        path: Path of a file with records, or the records themselves; each record contains ``id`` and a number in the
+            field ``key``.
         judgements: Judgments whose items are joined with the scores by ``id``.
         key: Name of the field that contains the score.
 

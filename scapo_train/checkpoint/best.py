@@ -14,8 +14,8 @@ class Best:
     Attributes:
         metric: Name of the metric, ``cap_score``, ``cover_rate`` or ``hal_rate`` (for which lower values are better).
             With an empty name, no best checkpoint is selected.
-        patience: Number of consecutive evaluations without improvement after which training ends. With 0, training does
-            not end early.
+        patience: Number of consecutive evaluations without improvement after which training ends. If the value is 0,
+            training does not end early.
         value: Best value of the metric so far.
         step: Step at which the best value was measured.
         waited: Number of evaluations since the best value was measured.
@@ -29,8 +29,8 @@ class Best:
 
     @property
     def exhausted(self) -> bool:
-        """True if the number of evaluations without improvement has reached ``patience``, so that training
-        should end.
+        """True if the number of evaluations without improvement has reached ``patience`` and training should therefore
+        end.
         """
         return 0 < self.patience <= self.waited
 

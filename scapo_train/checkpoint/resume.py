@@ -1,4 +1,4 @@
-"""Checks made before a run is resumed: for changed settings, invalid states and deleted checkpoints."""
+"""Checks for changed settings, invalid states and deleted checkpoints, made before a run is resumed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
     Args:
         saved: Settings of the checkpoint, as TOML.
         now: Settings of the resumed run.
-        reward: Signature of the reward in the checkpoint (or None if the checkpoint contains no signature) and in the
+        reward: Signatures of the rewards in the checkpoint (None if the checkpoint contains no signature) and in the
             resumed run.
         accept: True to accept changes to the objective.
         path: Folder of the checkpoint.

@@ -80,11 +80,11 @@ class Checkpoints:
         until ``keep`` are left.
 
         Args:
-            step: Number of completed steps. A checkpoint of the same step is replaced.
+            step: Number of completed steps. An existing checkpoint of the same step is replaced.
             model: Model whose trainable parameters are written, with or without sharding (DTensor).
             optimizer: Optimizer of the trainable parameters.
             state: Additional state for resuming, as JSON.
-            wait: False to write in the background. The next call first waits until the writing has ended.
+            wait: False to write in the background. The next call first waits until the write operation has finished.
 
         Returns:
             True if the checkpoint was written; always True if it is written in the background. If the disk is full or
@@ -185,7 +185,7 @@ class Checkpoints:
 
 
 def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes all weights in Hugging Face format, with merged adapters. All ranks must call this function.
+    """Merges the adapters and writes all weights in Hugging Face format. All ranks must call this function.
 
     ``AutoModelForImageTextToText`` and vLLM can read the result. The files of the processor, the tokenizer, the chat
     template and the generation configuration are copied unchanged from the source. If these files were saved again,
@@ -304,9 +304,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 
 def _make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Creates the optimizer's moments by making one step. :meth:`Checkpoints.load` overwrites the results of
-    this step.
-    """
+    """Creates the optimizer's moments by taking one step. :meth:`Checkpoints.load` overwrites the results."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)

@@ -1,5 +1,5 @@
-"""Tensor files in safetensors format with a JSON index, which contain no pickled data. Any number of ranks can write
-and read the files.
+"""Tensor files in safetensors format, with a JSON index and without pickled data. Any number of ranks can write and
+read the files.
 
 ``index.json`` contains the number format and shape of each tensor, and the file and checksum of each of its chunks.
 PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks, but PyTorch's own files, which
@@ -65,7 +65,7 @@ class _Index(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Writer(dcp.StorageWriter):
-    """Writer of the tensors of all ranks into a folder.
+    """Writer that saves the tensors of all ranks in a folder.
 
     Args:
         folder: Output folder, which is created if necessary.
@@ -140,7 +140,7 @@ class Writer(dcp.StorageWriter):
 
 
 class Reader(dcp.StorageReader):
-    """Reader for the files of :class:`Writer`, for a model with any sharding.
+    """Reader for files written by :class:`Writer`, which works with any sharding of the model.
 
     Args:
         folder: Folder of the checkpoint.
@@ -238,8 +238,8 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _key(index: MetadataIndex) -> str:
-    """Returns the name of a chunk in its file, which is the name of the tensor, followed by the offset of the chunk
-    unless the offset is 0.
+    """Returns the name of a chunk in its file: the name of the tensor, followed by the offset of the chunk unless the
+    offset is 0.
     """
     offset = index.offset or ()
     return index.fqn + (f"@{','.join(map(str, offset))}" if any(offset) else "")

@@ -1,8 +1,9 @@
 """Adapters for mixture-of-experts models in which one tensor (a stack) contains the weights of all experts in a layer.
 
 peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. In its forward pass,
-peft adds the adapters to the weights of all experts and thereby copies the whole stack. The forward pass in this module
-instead adds, for each token, the low-rank products of its experts' adapters to the outputs of these experts.
+peft adds the adapters to the weights of all experts and thereby copies the whole stack. Instead, for each token, the
+forward pass in this module adds the low-rank products of the adapters of the token's experts to the outputs of these
+experts.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def is_outermost(name: str, module: nn.Module) -> bool:
 
 
 def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Returns the summed output of a layer's experts, including their adapters.
+    """Returns the sum of the outputs of a layer's experts, including their adapters.
 
     Args:
         outermost: Outermost of peft's nested modules around the experts (one module per adapted stack).
@@ -165,7 +166,7 @@ class _Adapted(torch.autograd.Function):
 
 def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """Multiplies (S, m) rows, which form E consecutive groups, by the (E, m, n) matrices of their groups. Returns the
-    (S, n) products.
+    products, with shape (S, n).
     """
     if GROUPED is not None and rows.dtype != torch.float64:  # not supported by the kernel
         return GROUPED(rows, matrices, offs=ends)

@@ -2,8 +2,8 @@
 prompt and one response.
 
 The path makes no assumptions about positions, masks or the vision tower. A new family needs only a record in
-:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is speed, because prompts are computed once per response
-in an update, the vision tower is computed in every pass, and responses are decoded for one prompt at a time.
+:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is low speed, because prompts are computed once per
+response in an update, the vision tower is computed in every pass, and responses are decoded for one prompt at a time.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
     or wider.
 
     Args:
-        vlm: Model with weights in the dtype of the computation.
+        vlm: Model whose weights have the dtype of the computation.
         language_model: Part of the model that receives the adapters.
         lora: Adapter settings.
         seed: Seed for the initial values, which must be the same on all ranks.
@@ -107,7 +107,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
 
 
 def _forward(layer: Any, inputs: Tensor) -> Tensor:
-    """Returns the same output as the forward pass of peft's layer, with fewer passes over the outputs."""
+    """Returns the same output as the forward pass of peft's layer, but needs fewer passes over the outputs."""
     base = layer.base_layer
     if layer._disable_adapters:
         return base(inputs)

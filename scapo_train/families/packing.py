@@ -25,8 +25,8 @@ class Vision:
 
     Attributes:
         embeds: (n, hidden) features that replace the n image tokens.
-        deepstack: Additional (n, hidden) features for the first decoder layers, one tensor per layer. Only Qwen3-VL has
-            deepstack features.
+        deepstack: Additional features for the first decoder layers, as one (n, hidden) tensor per layer. Only Qwen3-VL
+            has deepstack features.
     """
 
     embeds: Tensor
@@ -61,13 +61,14 @@ class PackedRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """Arrangement of a batch's tokens for attention, with B prompts of up to P tokens and N responses of up to R
-    tokens.
+    """Arrangement of the tokens in a batch for attention; the batch has B prompts of up to P tokens and N responses of
+    up to R tokens.
 
     Attributes:
-        prompts: (B, P) index of each prompt token among the T tokens of the batch, with arbitrary indices as padding.
-        responses: (N, R) index of each response token among the T tokens, with arbitrary indices as padding.
-        owners: (N,) row in ``prompts`` of each response's prompt.
+        prompts: (B, P) array with the index of each prompt token among the T tokens of the batch, padded with arbitrary
+            indices.
+        responses: (N, R) array with the index of each response token among the T tokens, padded with arbitrary indices.
+        owners: (N,) array with the row index in ``prompts`` of each response's prompt.
         mask: (N, 1, R, P + R) Boolean mask, which is True where a response token attends to a token of its prompt or
             response.
         back: (T,) index of each token of the batch in the concatenation of the flattened arrays ``prompts`` and
@@ -261,8 +262,8 @@ def window_attention(
         key: Keys of shape (1, heads, T, dim).
         value: Values of shape (1, heads, T, dim).
         attention_mask: Not used.
-        cu_seq_lens_q: (windows + 1,) first patch of each window, followed by T. The value is None if there is only one
-            window.
+        cu_seq_lens_q: (windows + 1,) array with the index of the first patch of each window, followed by T. The value
+            is None if there is only one window.
         settings: Further arguments, of which only ``scaling`` is used.
 
     Returns:

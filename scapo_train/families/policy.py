@@ -56,7 +56,7 @@ class EncodedPrompt:
 
 
 class Decoding(Protocol):
-    """Decoding of responses to prompts, with one row per response. All rows have the same length."""
+    """Decoding of responses to prompts; each response occupies one row. All rows have the same length."""
 
     def start(self) -> Tensor:
         """Returns the (rows, V) logits of the first tokens, in float32 or wider."""
@@ -127,7 +127,7 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def decoding(self, prompts: Sequence[Any], group: int, longest: int, device: torch.device) -> Decoding:
-        """Starts the decoding of ``group`` responses to each prompt, with up to ``longest`` tokens each. The rows are
+        """Starts the decoding of ``group`` responses, each of up to ``longest`` tokens, to each prompt. The rows are
         ordered by prompt.
         """
         raise NotImplementedError
@@ -151,8 +151,8 @@ class Policy(nn.Module):
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the (B, V) logits computed from the last of the (B, T, d) hidden states of each row, in float32 or
-        wider.
+        """Returns, in float32 or wider, the (B, V) logits computed from the last hidden state in each row of the (B, T,
+        d) hidden states.
         """
         logits: Tensor = self.vlm.lm_head(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

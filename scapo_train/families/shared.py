@@ -109,7 +109,7 @@ class SharedPolicy(Policy):
 
         Args:
             pixels: (total number of patches, dim) pixels of the patches, in the layout of Qwen's processor.
-            grids: (pictures, 3) number of patches of each picture along time, height and width.
+            grids: (pictures, 3) array with the numbers of patches of each picture along time, height and width.
         """
         with self.compute():
             features = self.vlm.model.get_image_features(pixels, grids)
@@ -124,8 +124,8 @@ class SharedPolicy(Policy):
         return [Vision(embed, tuple(layer[k] for layer in layers)) for k, embed in enumerate(embeds)]
 
     def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
-        """Returns the (3, P) rotary positions of a prompt, and the position that follows. ``grids`` contains the
-        numbers of patches in its pictures as an (n, 3) array.
+        """Returns the (3, P) array of the rotary positions of a prompt, and the position that follows the prompt.
+        ``grids`` contains the numbers of patches in the pictures as an (n, 3) array.
         """
         if not len(grids):
             return torch.arange(len(ids)).expand(3, -1), len(ids)

@@ -34,7 +34,7 @@ _SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward"
 
 
 class Clock:
-    """Measurement of the seconds that each phase of a step takes.
+    """Measurement of the duration of each phase of a step, in seconds.
 
     Args:
         device: Device that is synchronized at the start and at the end of a phase, so that a phase includes only its
@@ -77,7 +77,7 @@ class Log:
         folder: Folder of the training run.
         config: Settings of the training run.
         card: Facts that are needed to reproduce the training run.
-        done: Number of completed steps, or -1 before the first evaluation. Lines of later steps are removed from the
+        done: Number of completed steps, or -1 before the first evaluation. Lines for later steps are removed from the
             log, because the state of these steps was not saved.
 
     Raises:
@@ -141,7 +141,7 @@ def open_folder(folder: Path, *, resume: bool) -> None:
     """Creates the folder of a training run.
 
     Raises:
-        InputError: If the folder contains a run and ``resume`` is False, or the folder cannot be created.
+        InputError: If the folder contains a run and ``resume`` is False, or if the folder cannot be created.
     """
     if not resume and (folder / METRICS).exists():
         raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))

@@ -66,7 +66,7 @@ class _Hosted:
         self._run.log(dict(values), step=step)
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        """Records the responses that were sampled after a step, as a table."""
+        """Records, as a table, the responses that were sampled after a step."""
         rows = [[step, *sample] for sample in samples]
         self._run.log({"samples": self._module.Table(columns=COLUMNS, data=rows)}, step=step)
 
@@ -98,7 +98,7 @@ class Wandb(_Hosted):
 
 
 class Trackio(_Hosted):
-    """Tracker for trackio, which identifies the run to resume by its name."""
+    """Tracker for trackio; the run to resume is identified by its name."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = _import("trackio")

@@ -1,5 +1,4 @@
-"""Common exit of all processes in a training run after one process fails or dies, with a message that states the
-reason.
+"""Joint exit of all processes in a training run after one process fails or dies; a message states the reason.
 
 Each process has a connection to the first process. A failed process sends the reason for its failure and waits. A
 killed process cannot send a reason, but its connection breaks. The first process prints the reason and ends all
@@ -63,7 +62,7 @@ class _Failure:
         gravity: Importance of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and
             0 for any other error, which may be a consequence of another failure.
         rank: Rank of the process.
-        text: Text of the reason that is printed.
+        text: Printed text of the reason.
         code: Exit code.
     """
 

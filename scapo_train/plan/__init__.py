@@ -1,1 +1,3 @@
-"""Planner that computes the memory and time of a training run: ``python -m scapo_train.plan CONFIG --gpus 8xH100``."""
+"""Planner that computes the memory and time needed for a training run: ``python -m scapo_train.plan CONFIG --gpus
+8xH100``.
+"""

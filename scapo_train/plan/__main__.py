@@ -5,9 +5,9 @@
 The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes is
 determined by the tensors that this package keeps. The number of bytes that a layer keeps was determined from the
 tensors that autograd keeps. ``tests/unit/test_train_plan.py`` compares this number with the measured peak of an entire
-pass. The seconds are computed from FLOPs, bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`.
-The seconds are printed as a range, which ``benchmarks/published_steps.py`` compares with the published step times of
-other trainers.
+pass. The times in seconds are computed from the FLOPs, the bandwidth and the efficiencies in
+:class:`~scapo_train.plan.job.Assumptions`. The time in seconds is printed as a range, which
+``benchmarks/published_steps.py`` compares with the published step times of other trainers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory of a mixture of experts, measured by running the experts of one layer on tensors without data.
+"""Memory use of a mixture of experts, measured by running the experts of one layer on tensors without data.
 
 The memory use depends on the implementation in transformers (the number format and the number of copies of each row).
 The memory use does not depend on which experts are chosen, because every token contributes the same number of rows.

@@ -35,7 +35,7 @@ class Peaks:
     """Peak memory in bytes, without weights and their gradients.
 
     Attributes:
-        forward: Peak of a forward pass that keeps the tensors for the backward pass.
+        forward: Peak memory use of a forward pass that keeps the tensors for the backward pass.
         kept: Memory that is still allocated after this forward pass.
         backward: Peak during the backward pass, starting at the last hidden state.
         inference: Peak of a forward pass without gradients, excluding the weight copies that autocast creates.
@@ -144,7 +144,7 @@ def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora
     Args:
         config: Configuration of transformers.
         path: Model path; see :func:`~.shapes.model_config`.
-        number: Number format of the computation.
+        number: Number format for the computation.
         autocast: True if trained weights are float32 and autocast converts them.
         lora: Adapter settings.
 
@@ -214,7 +214,7 @@ class Alive(TorchDispatchMode):
 
 
 class GeneralMemory(Memory):
-    """Memory of one GPU on the general path."""
+    """Memory that the general path needs on one GPU."""
 
     def _peaks(self, sequences: int, tokens: int, *, reference: bool = False) -> Peaks:
         model, lora = self.config.model, self.config.lora

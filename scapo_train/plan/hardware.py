@@ -1,4 +1,4 @@
-"""Memory and rates of the GPUs that are known to the planner and the metrics, taken from data sheets."""
+"""Data-sheet values for the memory and rates of the GPUs that are known to the planner and the metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """Usable memory of a kind of GPU, and its rates according to the data sheet.
+    """Usable memory and data-sheet rates of a kind of GPU.
 
     Attributes:
         memory: Total memory in bytes as reported by ``torch.cuda.mem_get_info``.

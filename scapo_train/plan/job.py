@@ -1,4 +1,4 @@
-"""Input to the planner: a configuration for a number of GPUs, and the work of one GPU in a step."""
+"""Input to the planner: a configuration for a given number of GPUs, and the work of one GPU in a step."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Workload:
     """Sizes of prompts and responses.
 
     Attributes:
-        image: Width and height in pixels. Most COCO images have 640x480 pixels.
+        image: Width and height of the image in pixels. Most COCO images have 640x480 pixels.
         prompt_tokens: Number of tokens in the text around the image, including the chat template.
-        response_tokens: Number of tokens of an average response. Memory is planned for ``rollout.max_new_tokens``.
+        response_tokens: Number of tokens in an average response. Memory is planned for ``rollout.max_new_tokens``.
         prompts: Number of prompts in the training file.
     """
 
@@ -45,14 +45,15 @@ class Assumptions:
     and the other published steps, on which the estimate is tested.
 
     Attributes:
-        efficiency: Share of the bfloat16 rate that forward and backward passes reach.
+        efficiency: Share of the bfloat16 rate that is reached in forward and backward passes.
         bandwidth: Share of the memory and link bandwidth that transfers achieve.
-        launch: Seconds that each pass through a decoder layer needs in addition to its FLOPs, for kernel launches and
-            waiting.
+        launch: Seconds that each pass through a decoder layer needs for kernel launches and waiting, in addition to the
+            time for its FLOPs.
         vllm_step: Seconds that vLLM adds to each decoding step.
         longest: Ratio of the longest to the average response length in a batch.
-        reward: Seconds per response for the reward, as measured in docs/performance.md.
-        picture: Seconds on the host for reading and resizing one picture, as measured on one core (640x480 pixels).
+        reward: Time in seconds for computing the reward of one response, as measured in docs/performance.md.
+        picture: Time in seconds that the host needs to read and resize one picture (640x480 pixels), as measured on one
+            core.
         response: Seconds of host time per response for all other work between the phases.
         error: Relative half-width of the range around the estimated number of seconds. It exceeds the largest error on
             published steps that were not used for any fit.
@@ -99,7 +100,7 @@ class Pass:
 
     @property
     def scores(self) -> int:
-        """Number of attention scores of the responses, per head."""
+        """Number of attention scores per head for the responses."""
         return self.keys * (self.length - 1)
 
     @staticmethod
@@ -152,10 +153,10 @@ class Job:
     Attributes:
         config: Settings of the training run.
         shape: Sizes of the model.
-        kind: Name of the GPUs in :data:`~scapo_train.plan.hardware.GPUS`.
+        kind: Name of the GPU type in :data:`~scapo_train.plan.hardware.GPUS`.
         count: Number of GPUs.
         work: Sizes of images, prompts and responses.
-        assume: Assumed efficiencies for the estimate of seconds.
+        assume: Assumed efficiencies for estimating the time in seconds.
         pairs: True for training on pairs (:mod:`scapo_train.preference`), False for training on rollouts.
 
     Raises:
@@ -198,7 +199,7 @@ class Job:
 
     @property
     def vllm(self) -> bool:
-        """True if vLLM samples the responses. In training on pairs, the policy itself samples."""
+        """True if vLLM samples the responses. During training on pairs, the policy itself generates the samples."""
         return self.config.rollout.engine == "vllm" and not self.pairs
 
     @property
@@ -220,7 +221,7 @@ class Job:
 
     @property
     def image_tokens(self) -> int:
-        """Number of tokens of an image."""
+        """Number of tokens for an image."""
         return self.picture.tokens
 
     @property
@@ -231,7 +232,7 @@ class Job:
 
 @lru_cache(16)
 def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
-    """Computes the size of a picture with the processor of a model.
+    """Uses the processor of a model to compute the size of a picture.
 
     Args:
         model: Settings of the model.
@@ -319,7 +320,7 @@ class GpuShare:
             self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:
-        """Returns the number of bytes that the keys and values of one token occupy over all layers."""
+        """Returns the number of bytes that the keys and values of one token occupy in all layers."""
         return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.value_bytes
 
     def vllm_sequences(self) -> int:

@@ -27,7 +27,7 @@ class Memory(GpuShare):
     """Memory of one GPU, in bytes."""
 
     def bytes_at(self, moment: str) -> dict[str, float]:
-        """Returns the bytes per GPU at a moment of a step, by kind and without zero values."""
+        """Returns the bytes per GPU at a moment of a step, grouped by kind and without zero values."""
         kinds = self._resting()
         if self.job.vllm and moment != "rollout":
             kinds["vLLM"] = ASLEEP
@@ -44,7 +44,7 @@ class Memory(GpuShare):
         return {kind: value for kind, value in kinds.items() if value}
 
     def _resting(self) -> dict[str, float]:
-        """Returns the bytes that stay in memory during the whole step."""
+        """Returns the number of bytes that stay in memory during the whole step."""
         language, trained = self.shape.language / self.shards, self.trained / self.shards
         tower = 0 if self.shape.shared else self.shape.tower  # the reference of the general path encodes images itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
@@ -68,8 +68,8 @@ class Memory(GpuShare):
         return {} if self.offload else {"gradients": 4 * self.trained / self.shards}
 
     def host_bytes(self) -> float:
-        """Returns the bytes of host memory that each machine needs for copies of checkpoints and for data kept in host
-        memory instead of on the GPUs.
+        """Returns the number of bytes of host memory that each machine needs for copies of checkpoints and for data
+        kept in host memory instead of on the GPUs.
         """
         language, trained = self.shape.language / self.shards, self.trained / self.shards
         kept = 0.0
@@ -161,15 +161,15 @@ class Memory(GpuShare):
         return self.value_bytes * embedding, 4 * embedding
 
     def _copies(self, output: float, gradient: float) -> tuple[float, float, float, float]:
-        """Returns the bytes of working copies and of gradients before the optimizer step.
+        """Returns the number of bytes in working copies and gradients before the optimizer step.
 
         Args:
             output: Size in bytes of the output layer in the dtype of the computation.
-            gradient: Bytes of the gradient of the output layer.
+            gradient: Size of the gradient of the output layer in bytes.
 
         Returns:
-            Bytes of the weight copies, the pending gradients of the root, the gradients of a layer, and the remaining
-            gradients at the end of the backward pass.
+            Numbers of bytes for the weight copies, the pending gradients of the root, the gradients of a layer, and the
+            remaining gradients at the end of the backward pass.
         """
         shape, b = self.shape, self.value_bytes
         if self.sharded:
@@ -184,8 +184,8 @@ class Memory(GpuShare):
         return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
-        """Returns the size, in bytes, of the unsharded weights in the dtype of the computation, or of autocast's copies
-        on a single GPU.
+        """Returns the size, in bytes, of the unsharded weights in the dtype of the computation or, on a single GPU, of
+        autocast's copies.
         """
         shape = self.shape
         if self.sharded:
@@ -215,11 +215,13 @@ class Memory(GpuShare):
         return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
 
     def _through_mlp(self, tokens: float) -> float:
-        """Returns the bytes that the backward pass of an MLP needs in addition to the kept tensors."""
+        """Returns the number of bytes that the backward pass of an MLP needs in addition to the kept tensors."""
         return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
-        """Returns the number of bytes of the keys, values and mask that are read in the attention of the responses."""
+        """Returns the number of bytes of the keys, values and mask that are read when the attention of the responses is
+        computed.
+        """
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
         return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 

@@ -30,18 +30,19 @@ class Plan:
 
     Attributes:
         memory: Moment of a step -> kind of memory -> bytes per GPU.
-        seconds: Phase of a step -> seconds.
-        peak_moment: Moment of the highest memory use.
-        peak: Bytes at that moment. Without vLLM, this is the expected value of ``torch.cuda.max_memory_allocated``.
-        needed: Bytes including the CUDA context and fragmentation.
+        seconds: Phase of a step -> duration in seconds.
+        peak_moment: Moment at which memory use was highest.
+        peak: Number of bytes at that moment. Without vLLM, this is the expected value of
+            ``torch.cuda.max_memory_allocated``.
+        needed: Number of bytes needed, including the CUDA context and fragmentation.
         available: Memory of the GPU in bytes.
         host: Bytes of host memory per machine for weights and moments that are kept or copied there.
         mfu: Model FLOPs utilization of the update, without recomputation.
         notes: Notes for the user.
-        remedies: Alternatives with which the job would fit, as sets of ``--set`` values or other GPUs. The value is
-            empty if the job fits.
-        faster: Setting that shortens a step by at least a tenth for a job that fits. The value is empty if there is
-            none.
+        remedies: Alternatives with which the job would fit: sets of ``--set`` values, or other GPUs. The value is empty
+            if the job fits.
+        faster: Setting that shortens a step by at least a tenth, for a job that fits in memory. The value is empty if
+            there is none.
         faster_seconds: Seconds per step with this setting.
     """
 
@@ -64,7 +65,7 @@ class Plan:
         return self.needed <= self.available and all(math.isfinite(second) for second in self.seconds.values())
 
     def without_vllm(self, moment: str) -> float:
-        """Returns the bytes that PyTorch's tensors occupy at a given moment of a step."""
+        """Returns the number of bytes that PyTorch's tensors occupy at a given moment of a step."""
         return sum(self.memory[moment].values()) - self.memory[moment].get("vLLM", 0)
 
 
@@ -115,7 +116,7 @@ def with_advice(job: Job, planned: Plan) -> Plan:
 
 
 def notes(share: GpuShare) -> list[str]:
-    """Returns notes for the user in addition to the numbers."""
+    """Returns notes for the user that supplement the numbers."""
     sentences = []
     budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
     prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)
@@ -187,7 +188,7 @@ def remedies(job: Job) -> list[str]:
 
 
 def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
-    """Yields settings (section, key, value) that save memory, the cheapest first."""
+    """Yields settings (section, key, value) that save memory, starting with the cheapest."""
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True

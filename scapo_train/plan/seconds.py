@@ -16,7 +16,7 @@ def decode_seconds(*, responses: float, mean: float, longest: float, at_once: fl
         mean: Average number of tokens per response.
         longest: Number of tokens in the longest response.
         at_once: Maximum number of simultaneous responses.
-        step: Seconds per step, independent of the number of responses.
+        step: Seconds per step that do not depend on the number of responses.
         row: Additional seconds per step for each response.
     """
     if not at_once:
@@ -43,7 +43,7 @@ class Seconds(GpuShare):
 
     @property
     def tower_flops(self) -> float:
-        """FLOPs of one picture in the tower."""
+        """FLOPs that the tower needs for one picture."""
         return 2 * self.shape.tower * self.picture.patches
 
     @property
@@ -56,7 +56,7 @@ class Seconds(GpuShare):
         return 3 * self.forward_flops - (weights if self.lora else 0) - 2 * tower
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds per step by phase."""
+        """Returns the seconds per step for each phase."""
         config, shape, gpu, assume = self.config, self.shape, self.gpu, self.job.assume
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
@@ -99,8 +99,8 @@ class Seconds(GpuShare):
         }
 
     def _sync_seconds(self, gather: float, bandwidth: float) -> float:
-        """Returns the seconds for passing the weights to vLLM, and the seconds for vLLM's copies to and from the host
-        if vLLM sleeps.
+        """Returns the time in seconds for passing the weights to vLLM and, if vLLM sleeps, the time for its copies to
+        and from the host.
         """
         rollout = self.config.rollout
         own = self.value_bytes * self.shape.total / rollout.tensor_parallel

@@ -1,4 +1,4 @@
-"""Shapes of the models in the shipped configurations, so that plans and benchmarks need no download.
+"""Shapes of the models in the shipped configurations, which allow plans and benchmarks to run without a download.
 
 Each shape contains the sizes from the published ``config.json``. A model with these sizes, built on the meta device,
 has exactly the published number of parameters (``tests/unit/test_train_configs.py``).
@@ -168,7 +168,7 @@ class Shape:
         tower: Number of parameters of the frozen vision tower, including its merger.
         layer: Number of parameters in one decoder layer.
         layers: Number of decoder layers.
-        linear: Name -> (inputs, outputs) of each linear layer in a decoder layer.
+        linear: Mapping from the name of each linear layer in a decoder layer to its numbers of (inputs, outputs).
         stacks: Name -> (experts, inputs, outputs) of the stacked expert weights in a decoder layer.
         chosen: Number of experts per token.
         root: Number of parameters outside the tower and the decoder layers: embedding, output layer and last norm.
@@ -231,7 +231,7 @@ class Shape:
 
     @property
     def active(self) -> int:
-        """Number of parameters of a decoder layer that are used for a token."""
+        """Number of a decoder layer's parameters that are used for each token."""
         passed = sum((number - self.chosen) * inputs * outputs for number, inputs, outputs in self.stacks.values())
         return self.layer - passed
 
@@ -239,7 +239,8 @@ class Shape:
         """Returns those linear layers and stacks of a decoder layer that have adapters.
 
         Returns:
-            Mapping from each name to (number of experts, inputs, outputs). A linear layer counts as one expert.
+            Mapping from each name to a tuple ``(number of experts, inputs, outputs)``. A linear layer counts as one
+            expert.
 
         Raises:
             InputError: If ``lora.targets`` names a missing layer.
@@ -258,7 +259,7 @@ class Shape:
 
 
 def shape_of(path: str) -> Shape:
-    """Returns the sizes of a model, obtained by building its class on the meta device.
+    """Builds the class of a model on the meta device and returns the sizes of the model.
 
     Args:
         path: Folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.

@@ -35,7 +35,7 @@ def small_config() -> Any:
 
 
 def save_small(folder: Path, seed: int = 0) -> Path:
-    """Writes the small model into a folder. A seed always yields the same weights."""
+    """Writes the small model into a folder. The same seed always yields the same weights."""
     import transformers
 
     with torch.random.fork_rng():

@@ -1,12 +1,12 @@
 """Measures, on tensors without data, how many bytes the trainer's own step needs: ``python -m scapo_train.plan CONFIG
 --verify``.
 
-The measurement runs the training code unchanged. The model is frozen, sharded and placed as in
+The measurement runs the unchanged training code. The model is frozen, sharded and placed as in
 :func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference model,
 computes the loss and its gradient, and performs the optimizer step. The tensors have shapes but no values
-(``FakeTensorMode``), and a fake process group replaces the other ranks. A model of any size on any number of ranks
-therefore requires at most a minute on one core, and at most one gigabyte of memory. Chunk sizes and attention are the
-same as on a GPU. A dispatch mode counts the bytes of all live tensors.
+(``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, for a model of any size on any
+number of ranks, at most a minute on one core and at most one gigabyte of memory are required. Chunk sizes and attention
+are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _INDEXED = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch
 
 @dataclass(frozen=True)
 class Measured:
-    """Counted bytes of one GPU.
+    """Counted bytes on one GPU.
 
     Attributes:
-        logprob: Peak bytes of the passes without gradients.
+        logprob: Peak memory of the passes without gradients, in bytes.
         update: Peak memory, in bytes, of the forward and backward passes and of the optimizer step.
         seconds: Duration of the measurement in seconds.
     """
@@ -74,7 +74,8 @@ class Measured:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counter of the bytes of all live tensors without data, including the growing and shrinking buffers of FSDP.
+    """Counter of the bytes that all live tensors without data would occupy, including the growing and shrinking buffers
+    of FSDP.
 
     The attribute ``peak`` is the maximum since the last call of :meth:`restart`. Operations that read a value from a
     tensor (such as a norm or a test for finite values) return 1, because the tensors hold no data.
@@ -120,7 +121,7 @@ class LiveBytes(TorchDispatchMode):
         return places
 
     def restart(self) -> None:
-        """Resets the peak to the bytes of the tensors that are currently alive."""
+        """Resets the peak to the number of bytes in the tensors that are currently alive."""
         self._recount(self._sizes)
         self.peak = self.now
 
@@ -161,9 +162,9 @@ class _Pause:
 
 
 def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
-    """Returns a tensor with the shape of a grouped matrix product of experts.
+    """Returns a tensor that has the shape of the grouped matrix product of the experts.
 
-    Without data, PyTorch determines this shape only in bfloat16.
+    For tensors without data, PyTorch determines this shape only in bfloat16.
     """
     if right.ndim == 3:
         return left.new_empty(left.shape[0], right.shape[2])
@@ -188,7 +189,7 @@ def measure(job: Job) -> Measured:
     average length.
 
     Call this function only in a process that performs no distributed work afterwards. PyTorch caches the shapes of
-    shards, and with the fake process group, all cached shapes are those of rank 0.
+    shards. With the fake process group, all cached shapes are those of rank 0.
 
     Raises:
         InputError: If the job trains on pairs, if it uses ``optim.offload`` or an optimizer other than AdamW, or if it
@@ -285,9 +286,9 @@ def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
 
 
 def _takes_no_groups(_: Tensor) -> bool:
-    """Returns False, as the attention on a GPU does.
+    """Returns False, like the attention on a GPU.
 
-    This function replaces a mock object, which would keep its arguments in memory.
+    This function is used instead of a mock object, which would keep its arguments in memory.
     """
     return False
 
@@ -340,7 +341,7 @@ def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBatch:
-    """Returns the micro-batch with tensors that have no data."""
+    """Returns the micro-batch in a form in which its tensors contain no data."""
 
     def faked(value: Any) -> Any:
         if isinstance(value, Tensor):

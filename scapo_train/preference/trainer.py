@@ -171,7 +171,7 @@ class PreferenceTrainer(Loop):
         return examples
 
     def losses(self, ratios: Tensor) -> Tensor:
-        """Returns the (B,) losses of pairs from their (B, R) log-ratios."""
+        """Returns the (B,) losses of pairs, computed from their (B, R) log-ratios."""
         settings = self.config.preference
         weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
         losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
@@ -227,7 +227,7 @@ class PreferenceTrainer(Loop):
         return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
-        """Divides the pairs into micro-batches within the token budget. If the policy does not pack rows, each
+        """Divides the pairs into micro-batches that fit within the token budget. If the policy does not pack rows, each
         micro-batch contains a single pair.
         """
         micros: list[list[Example]] = []
@@ -268,8 +268,8 @@ class PreferenceTrainer(Loop):
 
 
 def cropped(path: str) -> Any:
-    """Returns a random crop of a picture, resized to the size of the picture. The crop contains at most a share of
-    :data:`SHOWN` of the picture, and depends only on the file name.
+    """Returns a random crop of a picture, resized to the size of the picture. The crop contains at most the share
+    :data:`SHOWN` of the picture and depends only on the file name.
     """
     picture = load_picture(path)
     draw = random.Random(zlib.crc32(Path(path).name.encode()))

@@ -143,7 +143,7 @@ class VllmSampler:
         """Copies the policy's weights to vLLM, and clears caches that were computed with the previous weights.
 
         Raises:
-            ScapoError: If vLLM has no weight with the name of one of the policy's weights, or if a weight of vLLM was
+            ScapoError: If vLLM has no weight with the same name as a weight of the policy, or if a weight of vLLM was
                 not set.
         """
         self._wake("weights")
@@ -285,7 +285,7 @@ class VllmSampler:
         )
 
     def _check(self, config: Config, processor: Any) -> None:
-        """Compares vLLM's pixels, and its log-probabilities for responses to pictures, with those of the trainer.
+        """Compares the pixels, and the log-probabilities for responses to pictures, between vLLM and the trainer.
 
         The values are compared once with weights that vLLM read from the disk, and once with weights copied from the
         policy. A difference that appears only with copied weights is caused by the transfer. The check runs before the
@@ -325,7 +325,8 @@ class VllmSampler:
 
     @torch.no_grad()
     def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
-        """Returns the difference between vLLM's and the trainer's log-probabilities over all ranks.
+        """Returns the difference, computed over all ranks, between the log-probabilities from vLLM and those from the
+        trainer.
 
         Args:
             encoded: Encoded prompts.
@@ -371,7 +372,7 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """Records each input of a model's vision tower. Nothing is recorded for models that, unlike Qwen's models, have no
+    """Records each input to a model's vision tower. Nothing is recorded for models that, unlike Qwen's models, have no
     ``visual.patch_embed``.
     """
     seen: list[Tensor] = []
@@ -395,7 +396,7 @@ def _apart(trainer: Sequence[Tensor], engine: Sequence[Tensor]) -> float:
 
 
 def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
-    """Returns a text that names the cause of differences between log-probabilities, and a remedy."""
+    """Returns a text that states the cause of differences between log-probabilities and suggests a remedy."""
     if pixels > PIXEL_GAP:
         file = Path(path) / "preprocessor_config.json"
         settings = read_json(file) if file.is_file() else {}
@@ -441,8 +442,8 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
     """Returns the maximum number of tokens in a sequence.
 
-    The number is the sum of the tokens of the largest possible pictures, the text and the longest response, but at most
-    the model's context length.
+    The number is the sum of the numbers of tokens in the largest possible pictures, the text and the longest response,
+    but at most the model's context length.
     """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2

@@ -42,7 +42,7 @@ def baseline(sampled: Sampled) -> Advantages:
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages minus the mean advantage of the tokens in the corresponding pieces (those with the
+    """Returns SCAPO's advantages minus a mean advantage: that of the tokens in the corresponding pieces (those with the
     same index) of the other responses to the prompt.
 
     The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The index of
@@ -84,7 +84,7 @@ def opening(sampled: Sampled) -> Advantages:
 
 
 def boundary(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages, multiplied by 5 on the first token of each piece.
+    """Returns SCAPO's advantages, multiplied by 5 for the first token of each piece.
 
     The first token represents the decision to continue the response. At this decision, the signal-to-noise ratio is
     much higher than at the other tokens, but the decision contributes only a small share of the gradient

@@ -44,7 +44,7 @@ class Decision:
         values: Mapping from each seed to the difference between two schemes, or, for the claim ``below``, to the value
             of one scheme.
         wanted: Number of registered seeds.
-        p: One-sided p-value, or None for fewer than two seeds.
+        p: One-sided p-value, or None if there are fewer than two seeds.
         p_holm: One-sided p-value after Holm's correction over all hypotheses.
         answer: Verdict on the hypothesis, which is ``yes``, ``no``, ``undecided`` or ``no trials``.
         interim: True if trials of the compared schemes are still missing. A seed may have no value even though its
@@ -61,8 +61,8 @@ class Decision:
 
 
 def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
-    """Returns a mapping from scheme to table line for the finished trials of a cell. The first line is that of the
-    start model.
+    """Returns a mapping from each scheme to the table line for the finished trials of a cell. The first line is that of
+    the start model.
     """
     found: dict[str, tuple[list[Trial], list[Any]]] = {}
     for seed in cell.numbers:
@@ -77,7 +77,7 @@ def rows_of(cell: Cell, results: Mapping[Key, Result]) -> dict[str, SchemeRow]:
 
 
 def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[str, SchemeRow]) -> dict[int, float]:
-    """Returns, for each seed, the difference that a hypothesis tests, in percentage points.
+    """Returns, for each seed, the difference to which a hypothesis refers, in percentage points.
 
     For the claim ``below``, the result contains the values of the scheme instead of differences.
     """
@@ -125,7 +125,7 @@ def frontier_of(points: Points) -> Points:
 def dominated(points: Points) -> float:
     """Returns the area that a set of points dominates in the plane of ``hal_rate`` and ``cover_rate``.
 
-    The area is a percentage of the whole area up to a ``hal_rate`` of ``WIDEST_HAL``.
+    The area is given as a percentage of the whole area up to a ``hal_rate`` of ``WIDEST_HAL``.
     """
     line = frontier_of(points)
     line = line[line[:, 0] < WIDEST_HAL]

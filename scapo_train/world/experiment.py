@@ -2,8 +2,8 @@
 
 A trial is a training run with a credit scheme, settings, a seed, and a choice of CPU kernels. The seed determines the
 pictures, the start model, the prompts and the samples. Trials with the same seed therefore differ only in the compared
-settings, and trials with different seeds share only the rules of the world. Trials call the same function as ``python
--m scapo_train world.toml --set ...``. An interrupted experiment resumes from its finished work.
+settings, and trials with different seeds share only the rules of the world. Trials use the same function as ``python -m
+scapo_train world.toml --set ...``. An interrupted experiment resumes from its finished work.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ differences.
 
 @dataclass(frozen=True)
 class Scheme:
-    """Credit scheme, which has one line in the table of results.
+    """Credit scheme that corresponds to one line in the table of results.
 
     Attributes:
         title: Name of the scheme in tables and charts.
@@ -165,7 +165,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Text that states the scheme and the settings shared by all trials in one line of the table."""
+        """Text that states the scheme and the settings that all trials in one line of the table share."""
         return ",".join((self.scheme, *self.settings))
 
     @property
@@ -210,8 +210,8 @@ class Rates:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rates of the captions that one model generates for the held-out pictures, both for sampling at temperature 1 and
-    for greedy decoding.
+    """Rates for the captions that one model generates for the held-out pictures, by sampling at temperature 1 and by
+    greedy decoding.
     """
 
     sampled: Rates
@@ -223,7 +223,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     held-out pictures.
 
     Args:
-        world: Rules of the pictures.
+        world: Rules that govern the pictures.
         output: Folder of the experiment. The files of the world are in the folder ``output / world.name``.
         trials: Trials to run.
         steps: Number of training steps per trial.
@@ -322,7 +322,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: Number of steps.
 
     Raises:
-        ScapoError: If the trainer fails. The error states the folder of the run.
+        ScapoError: If the trainer fails. The error message states the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if SCHEMES[trial.scheme].foreign:
@@ -370,7 +370,7 @@ def _captions(temperature: float) -> str:
 
 
 def _start_of(run: Path) -> Path:
-    """Returns the folder of the seed to which a run belongs. The folder of a start model is returned unchanged."""
+    """Returns the folder for the seed to which a run belongs. The folder of a start model is returned unchanged."""
     return run.parent.parent if run.parent.name == "runs" else run
 
 
@@ -400,7 +400,7 @@ def _completions(engine: TransformersEngine, requests: Sequence[Request]) -> lis
 
 
 def measure(run: Path) -> Measured:
-    """Returns the rates of the captions that the model of a run (or a start model) generated, measured with the
+    """Returns the rates for the captions that the model of a run (or a start model) generated, measured with the
     complete ground truth.
     """
     start = _start_of(run)

@@ -49,9 +49,9 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: Name of the cell.
         world: Name of the world.
-        schemes: Names of the schemes, all of them in SCHEMES.
+        schemes: Names of the schemes, each of which is in SCHEMES.
         seeds: First and last seed of the trials.
-        steps: Number of training steps of each trial.
+        steps: Number of training steps in each trial.
         lessons: Training length of the start models, ``full`` or ``quick``.
         settings: Trainer settings that all trials of the cell share.
         priority: Position of the cell in the order of the grid. Cells with lower numbers are run first.
@@ -87,14 +87,14 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         metric: Name of the metric to compare, which is a column of the tables. Two families can also be compared by
             ``area`` (the area that a family dominates in the plane of ``hal_rate`` and ``cover_rate``) or by
             ``matched`` (``cover_rate`` at equal ``hal_rate``).
-        scheme: Name of the scheme, or of the family for ``area`` and ``matched``.
+        scheme: Name of the scheme, or name of the family for ``area`` and ``matched``.
         claim: Type of the claim about the mean over seeds. With ``higher`` and ``lower``, the claim is that the mean
             differs from that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is above
-            that of ``other`` minus ``by``. With ``equivalent``, the claim is that the two means differ by less than
+            the mean of ``other`` minus ``by``. With ``equivalent``, the claim is that the two means differ by less than
             ``by``. With ``below``, the claim is that the mean itself is less than the value of ``by``.
         other: Name of the scheme or family with which ``scheme`` is compared, or an empty string for ``below``.
         by: Margin or bound in percentage points.
-        responses: Decoding of the responses, ``sampled`` or ``greedy``.
+        responses: Decoding method for the responses, ``sampled`` or ``greedy``.
         spread: Standard deviation between seeds in earlier trials, used to compute the power.
         expected: Answer that was expected at the time of registration.
     """
@@ -112,7 +112,7 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Registered grid of trials with its hypotheses.
+    """Registered grid of trials and its hypotheses.
 
     Attributes:
         title: Title of the page.
@@ -120,11 +120,11 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rule: Text that states the rules for decisions and for stopping.
         registered: Day of registration.
         cells: Cells of trials to run.
-        hypotheses: Hypotheses to decide.
+        hypotheses: Hypotheses to decide on.
         families: Mapping from the name of a family to its schemes, whose points form one frontier.
         limits: Text that states the limits of the trials.
         reading: Text that interprets the results and is added after the trials.
-        level: One-sided level of the tests, to which Holm's correction applies.
+        level: Level of the one-sided tests, which are corrected by Holm's method.
     """
 
     title: str
@@ -275,7 +275,7 @@ def append(path: Path, results: Sequence[Result]) -> None:
 
 
 def merge(path: Path, others: Sequence[Path]) -> int:
-    """Adds to a file the results from other files that it does not yet contain, and returns the number of added
+    """Adds to a file those results from other files that the file does not yet contain, and returns the number of added
     results.
     """
     known, new = read_results(path), dict[Key, Result]()

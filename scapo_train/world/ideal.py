@@ -1,9 +1,10 @@
 """Best possible descriptions in the small world, and the guesses that increase each reward.
 
-A picture shows the scene of an ambiguous object, but not its noun. Each noun of the scene that is not clearly visible
-is a candidate. If all nouns are equally frequent, the probability that a candidate is present is the number of
-ambiguous objects divided by the number of candidates. An ideal describer names all clear objects. The describer also
-names the candidates of a picture if their probability ``p`` is high enough to increase the expected reward:
+A picture shows the scene in which an ambiguous object occurs, but not the object's noun. Each noun of the scene that is
+not clearly visible is a candidate. If all nouns are equally frequent, the probability that a candidate is present is
+the number of ambiguous objects divided by the number of candidates. An ideal describer names all clear objects. The
+describer also names the candidates of a picture if their probability ``p`` is high enough to increase the expected
+reward:
 
 - With SCAPO, the expected reward of a piece that names one new object is ``p - (1 - p)``, so the describer guesses if
   ``p > 1/2``.
@@ -71,7 +72,8 @@ def situations(world: World) -> list[Situation]:
 
 
 def _candidates(world: World, clear: int, hidden: int) -> Iterator[tuple[float, tuple[float, ...]]]:
-    """Yields the chances of the candidates, with the share of the pictures in which the candidates have these chances.
+    """Yields pairs: the chances of the candidates, and the share of the pictures in which the candidates have these
+    chances.
 
     If nouns have different frequencies, the chances depend on which nouns are clear. Each object is equally likely to
     be ambiguous, so each subset of the drawn nouns is equally likely to be clear.

@@ -1,5 +1,5 @@
-"""Judge of fluency that is independent of the reference model. The judge is an n-gram model of captions on which no
-other model was trained.
+"""Judge of fluency that is independent of the reference model. The judge is an n-gram model of captions that were not
+used to train any other model.
 
 The judge uses neither the grammar of the world (``language.fluency``) nor the reference model. The judge counts single
 words, pairs of words and triples of words, and treats all object names as the same word. A sentence is fluent if the

@@ -59,8 +59,8 @@ _TEMPLATE = (
 
 
 def vocabulary() -> Vocabulary:
-    """Returns a vocabulary in which the nouns are the labels. The aliases of each label are a synonym and the
-    plurals.
+    """Returns a vocabulary in which the nouns are the labels. The aliases of each label are a synonym and the plural
+    forms.
     """
     words = {noun: [noun, ALIASES[noun]] for noun in NOUNS}
     return Vocabulary.from_mapping(

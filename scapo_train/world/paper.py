@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+) (\w+)(?: (\w+))?\}")
 
 
 class Trials:
-    """Registration with its results and decisions.
+    """Registration, together with its results and decisions.
 
     Args:
         path: Path of the registration, which is a TOML file. The results are beside it.
@@ -68,7 +68,8 @@ def paper(template: Path, command: str) -> str:
         command: Command that writes the paper.
 
     Raises:
-        InputError: If a registration does not exist, or a placeholder is unknown. The error states the line.
+        InputError: If a registration does not exist, or a placeholder is unknown. The error message states the line
+            number.
     """
     trials: dict[str, Trials] = {}
     lines = []

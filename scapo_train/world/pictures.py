@@ -38,10 +38,11 @@ class World:
         nouns: Number of nouns per scene. If the number exceeds four, neighboring scenes share nouns.
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
-        telling: True if pictures and captions have numbers, colors and places (``telling.py``). ``objects`` then limits
-            the number of nouns in a picture. Each noun has its own cell, in which the noun appears once or twice.
-        rarity: Exponent of Zipf's law, by which the nouns of a scene are drawn without replacement. With 0, all nouns
-            are equally frequent. With 1, the k-th noun of a scene has a weight of 1 / k.
+        telling: True if the pictures and captions convey numbers, colors and places (``telling.py``). ``objects`` then
+            limits the number of nouns in a picture. Each noun has its own cell, in which the noun appears once or
+            twice.
+        rarity: Exponent of Zipf's law, according to which the nouns of a scene are drawn without replacement. If the
+            value is 0, all nouns are equally frequent. With 1, the k-th noun of a scene has a weight of 1 / k.
     """
 
     name: str = "plain"
@@ -86,7 +87,7 @@ class Scene:
     Attributes:
         kind: Index of the scene in SCENES.
         nouns: Index of each object in NOUNS, in the order of the cells.
-        cells: Cell of each object in ascending order, numbered row by row.
+        cells: Cell number of each object, in ascending order; cells are numbered row by row.
         clear: For each object, True if it is drawn as its own pictogram, False if it is drawn as the average of the
             scene.
         colors: Index of each object in COLORS. The tuple is empty in worlds in which objects have fixed colors.
@@ -124,7 +125,7 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
 
 
 def _drawn(world: World, kind: int, number: int, random: np.random.Generator) -> list[int]:
-    """Draws different nouns of a scene."""
+    """Draws distinct nouns from a scene."""
     nouns = world.of_scene(kind)
     if world.rarity:
         return random.choice(nouns, size=number, replace=False, p=world.weights()).tolist()
@@ -132,7 +133,7 @@ def _drawn(world: World, kind: int, number: int, random: np.random.Generator) ->
 
 
 def aspects(world: World) -> tuple[int, ...]:
-    """Returns the number of values in each row of :func:`appearances`."""
+    """Returns the number of values in each row of the result of :func:`appearances`."""
     looks = len(NOUNS) + len(SCENES) + 1
     return (looks, len(COLORS) + 2, MOST_OF_A_NOUN + 1) if world.telling else (looks,)
 

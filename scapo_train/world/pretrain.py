@@ -2,10 +2,10 @@
 
 First, the vision tower is trained with linear classifiers that predict the appearance of each cell. Then the tower is
 frozen, all pictures are encoded once, and the language model is trained on captions that omit some objects and invent
-others, as human captions do. Models of other worlds are obtained by continuing the training of the model of ``plain``,
-because a model would learn to write, but not to look, if all scenes had the same nouns. A model of ``telling``, whose
-objects have colors, starts from random weights. The result is a start model for alignment that recognizes more objects
-than it names, and names objects that are absent.
+others, as human captions do. Models for other worlds are obtained by continuing the training of the model for
+``plain``, because a model would learn to write, but not to look at the pictures, if all scenes had the same nouns.
+Models of ``telling``, where objects have colors, start from random weights. The result is a start model for alignment
+that recognizes more objects than it names, and names objects that are absent.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lessons:
-    """Length of the small model's training.
+    """Length of the training run of the small model.
 
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
-        speak: Number of training steps for the language model on pictures of the world ``plain``.
+        speak: Number of steps for which the language model is trained on pictures of the world ``plain``.
         move: Number of additional steps on pictures from another world.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
@@ -68,9 +68,9 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
         world: Rules that govern the pictures.
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
-        seed: Seed of weights, pictures and captions.
-        plain: Folder of the ``plain`` model, from which models of other worlds continue. If the value is None, the
-            model is built from random weights.
+        seed: Seed for weights, pictures and captions.
+        plain: Folder of the ``plain`` model, from which the training of models for other worlds continues. If the value
+            is None, the model is built from random weights.
     """
     random = np.random.default_rng([seed, 1 if plain is None else 3])
     if plain is None:

@@ -49,7 +49,7 @@ _STUDENT = (
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """Table row for one scheme with its settings, over all seeds and kernels.
+    """Table row for one scheme and its settings, computed over all seeds and kernels.
 
     Attributes:
         name: Name that all trials of the line share. The models before alignment are named ``start``.
@@ -68,7 +68,7 @@ class SchemeRow:
         numbers of words. Seeds without a value are omitted.
 
         Args:
-            decoding: Decoding method of the captions, ``sampled`` or ``greedy``.
+            decoding: Decoding method for the captions, ``sampled`` or ``greedy``.
             name: Name of the rate, which is a field of Rates.
             kernels: Kernels of the trials to include, or None to include all trials.
         """
@@ -173,7 +173,7 @@ def differences(rows: Sequence[SchemeRow], to: str = "scapo") -> str:
 
 
 def paired(one: SchemeRow, other: SchemeRow | None, decoding: str, name: str) -> dict[int, float]:
-    """Returns the difference between two lines for each seed, averaged over the kernels that both lines share."""
+    """Returns, for each seed, the difference between two lines, averaged over the kernels that the lines share."""
     if other is None:
         return {}
     gaps: dict[int, list[float]] = {}
@@ -189,8 +189,8 @@ def kernels_table(rows: Sequence[SchemeRow]) -> str:
     kernels.
 
     The spread over kernels is the standard deviation within a seed, pooled over seeds. The spread over seeds is the
-    standard deviation with the same kernels, pooled over kernels. The result is an empty string if all trials used the
-    same kernels.
+    standard deviation among runs with the same kernels, pooled over kernels. The result is an empty string if all
+    trials used the same kernels.
     """
     names = [kernels for kernels in KERNELS if any(trial.kernels == kernels for line in rows for trial in line.trials)]
     if len(names) < 2:
@@ -247,7 +247,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
 
     Args:
         path: Image file to write.
-        world: Rules of the pictures.
+        world: Rules that govern the pictures.
         folder: Folder of the training runs.
         found: Lines of the results. The first line is for the model before alignment, and the other lines are for the
             schemes.

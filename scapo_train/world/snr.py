@@ -5,7 +5,7 @@ Batches of prompts are drawn independently. All schemes assign credit to the sam
 trainer without the KL term, whose gradient is 0 at the start model. The gradient is the sum of three parts, one for
 each type of decision that receives credit:
 
-- ``end``: the decision at every token to end or continue, with the log-probability log p(end) if the response ends, and
+- ``end``: the decision at every token to end or continue, whose log-probability is log p(end) if the response ends, and
   log(1 - p(end)) if it continues.
 - ``object``: the tokens of object names, given that the response continues.
 - ``wording``: all other tokens, given that the response continues.
@@ -13,7 +13,7 @@ each type of decision that receives credit:
 Let g_b be the gradient of batch b out of B batches. The squared length of the mean gradient is estimated by the mean of
 g_b . g_c over all pairs b != c, which is an unbiased U-statistic. The noise (trace of the covariance) is estimated by
 the mean of g_b . g_b minus the estimated squared length. The ratio of the two estimates is the squared signal-to-noise
-ratio of one batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and from
+ratio of one batch. The 95 % confidence intervals are computed with the jackknife over batches for one seed, and with
 Student's t distribution for several seeds.
 """
 
@@ -77,7 +77,7 @@ class Signal:
 
     Attributes:
         snr: Squared signal-to-noise ratio of one batch.
-        signal: The part's share of the squared length of the whole gradient's mean.
+        signal: The part's share of the squared length of the mean of the whole gradient.
         noise: Share that the part contributes to the noise of the whole gradient.
     """
 
@@ -91,10 +91,10 @@ class Signals:
     """Signal and noise of several schemes for the start model of one seed.
 
     Attributes:
-        seed: Seed of the pictures, the start model, the prompts and the samples.
+        seed: Seed for the pictures, the start model, the prompts and the samples.
         schemes: Names of the schemes in the order of the table.
         signals: Nested mapping from the scheme and the part (one of PARTS, or ``all``) to its signal and noise.
-        cosines: Nested mapping from two schemes to the cosine of their mean gradients.
+        cosines: Nested mapping from two schemes to the cosine between their mean gradients.
     """
 
     seed: int
@@ -139,7 +139,7 @@ def cosine(one: Floats, other: Floats, both: Floats) -> float:
 
 
 def jackknife(statistic: Any, *grams: Floats) -> Estimate:
-    """Returns a statistic of matrices of scalar products, with its jackknife interval over batches."""
+    """Returns a statistic of matrices of scalar products and the jackknife interval of this statistic over batches."""
     value, batches = statistic(*grams), len(grams[0])
     kept = [np.delete(np.arange(batches), k) for k in range(batches)]
     without = np.array([statistic(*(gram[np.ix_(rows, rows)] for gram in grams)) for rows in kept])
@@ -188,7 +188,7 @@ class Gradients:
     """Gradients of all schemes on the same batches, decomposed into parts.
 
     Args:
-        trainer: Trainer at the start model, with the common settings of the schemes.
+        trainer: Trainer in the state of the start model, with the settings that the schemes share.
         configs: Mapping from the name of each scheme to its settings.
         prompts: Number of prompts per batch.
     """
@@ -205,8 +205,8 @@ class Gradients:
         }
 
     def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns the (schemes, parts, parameters) gradients of one batch. The batch depends only on the seed and on
-        the number of the batch.
+        """Returns the gradients of one batch, with shape (schemes, parts, parameters). A batch depends only on the seed
+        and on the batch number.
         """
         trainer = self.trainer
         config, trainer.step = trainer.config, number
@@ -265,7 +265,7 @@ class Gradients:
 def gradients(
     start: Path, schemes: Sequence[str], seed: int, prompts: int
 ) -> Generator[NDArray[np.float32], None, None]:
-    """Yields the gradients of consecutive batches for the start model of a seed; see :meth:`Gradients.batch`."""
+    """Yields the gradients of consecutive batches for a seed's start model; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
         shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
         configs = {
@@ -297,7 +297,7 @@ def measure(
     """Measures the signal and noise for all seeds, writes ``snr.json``, and returns the tables.
 
     Args:
-        world: Rules of the pictures.
+        world: Rules that govern the pictures.
         output: Folder of the experiment. Existing start models are reused, and missing models are trained.
         schemes: Names of schemes in SCHEMES, except schemes that train on pairs.
         seeds: Seeds for the pictures, the start models, the prompts and the samples.
@@ -328,7 +328,7 @@ def measure(
 
 
 def tables(found: Sequence[Signals]) -> str:
-    """Returns Markdown tables of signal and noise by scheme and part, and of the cosines of the schemes' mean
+    """Returns Markdown tables with signal and noise by scheme and part, and with the cosines between the schemes' mean
     gradients.
     """
     schemes = found[0].schemes

@@ -1,10 +1,10 @@
 """World whose captions state not only the objects but also their numbers, colors and sides.
 
 A caption names each kind of object with its number or its color ("There are two dogs in view.", "We can also see a red
-bowl."). For an object that is named once and is at a side of the picture, a caption may also state the side ("The bowl
-is on the left."). Each of these sentences is a piece. The captions for supervised training contain errors in numbers,
-colors and sides, and also omit and invent objects. Some objects are drawn in gray, so that their colors must be
-guessed.
+bowl."). For an object that is named once and lies at one side of the picture, a caption may also state the side ("The
+bowl is on the left."). Each of these sentences is a piece. The captions for supervised training contain errors in
+numbers, colors and sides, and also omit and invent objects. Some objects are drawn in gray, so that their colors must
+be guessed.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
 
 
 def _named(world: World, scene: Scene, random: np.random.Generator) -> Iterator[int]:
-    """Yields the nouns that a caption names: most nouns in the picture, in the order of their cells, and some absent
-    nouns.
+    """Yields the nouns that a caption names: most of the nouns that are in the picture, in the order of their cells,
+    and some absent nouns.
     """
     clear = dict(zip(scene.nouns, scene.clear, strict=True))
     named = [noun for noun, shown in clear.items() if random.random() < (MENTION_CLEAR if shown else MENTION_AMBIGUOUS)]

@@ -2,8 +2,8 @@
 
 *Many rounds.* A person draws rounds until a round contains no errors, so the last round is selected by its outcome.
 Therefore, the k-th draw has the error probability alpha / (k (k + 1)). These error probabilities sum to at most alpha
-for any number of rounds. With probability 1 - alpha, the intervals of ALL rounds are valid, including the last one,
-regardless of the stopping rule.
+for any number of rounds. With probability 1 - alpha, the intervals for ALL rounds are valid, including those for the
+last round, regardless of the stopping rule.
 
 *One label.* Those cells of a label that the judge calls present (or absent) form a finite population of size ``cells``.
 Of the cells in the population, ``checked`` cells are sampled, and ``wrong`` cells are found to be wrong. Cells are
@@ -17,12 +17,12 @@ simple random sample.
 *All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
 
-*All errors.* Every label has the same number n_l of uniform draws from its N_l cells, of which D_l are wrong. The
-pooled count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is distributed as a
-sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial, and
-its mean is sum n_l D_l / N_l. According to Hoeffding (1956), a Poisson-binomial count has lighter tails than the
-binomial distribution with the same mean, at distances of at least one from the mean. Therefore, the binomial
-Clopper-Pearson interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean
+*All errors.* Every label has N_l cells, of which D_l are wrong, and the same number n_l of uniform draws from these
+cells. The pooled count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is
+distributed as a sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is
+Poisson-binomial, and its mean is sum n_l D_l / N_l. According to Hoeffding (1956), at distances of at least one from
+the mean, a Poisson-binomial count has lighter tails than the binomial distribution with the same mean. Therefore, the
+binomial Clopper-Pearson interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean
 multiplied by the largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l
 are equal, multiplying by this ratio does not widen the interval. The additional draws of present cells are not used.
 The same argument gives bounds on the number of cells that are wrongly called absent.
@@ -53,7 +53,7 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
         alpha: Maximum probability that the interval misses the share, split equally between the two sides.
 
     Returns:
-        Lower and upper bound in [0, 1], or (0, 1) if there are no trials.
+        Lower and upper bounds in [0, 1], or (0, 1) if there are no trials.
     """
     if not 0 <= wrong <= checked:
         raise ValueError(f"{wrong} of {checked} cannot be wrong")
@@ -77,7 +77,7 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
     Args:
         wrong: Number of wrong cells in the sample.
         checked: Size of the sample.
-        cells: Size of the population.
+        cells: Number of cells in the population.
         alpha: Maximum probability that the interval misses the number, split equally between the two sides.
 
     Returns:

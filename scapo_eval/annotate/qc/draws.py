@@ -1,13 +1,13 @@
-"""Selection of the cells that a person checks: random pairs of every label, and, to bound the false positives, enough
+"""Selection of the cells that a person checks: random pairs for every label and, to bound the false positives, enough
 pairs that the judge considers present.
 
 A round combines three draws. The draws may overlap, but the person is asked about every pair only once.
 
 - *random*: the same number of uniformly drawn pairs for each label, as in the paper (section 3.3).
-- *present*: pairs drawn uniformly from all cells, for any label in the round, that the judge calls present. Present
+- *present*: pairs drawn uniformly from all cells that the judge calls present, for any label in the round. Present
   cells are rare, so the random pairs alone contain little evidence about false positives.
-- *added*: further present pairs of labels for which the first two draws yielded too few present pairs. For a rare
-  label, 30 random pairs contain hardly any pair in which the label is present.
+- *added*: further present pairs for labels for which the first two draws yielded too few present pairs. For a rare
+  label, 30 random pairs contain hardly any pairs in which the label is present.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Pairs:
     within a label.
 
     Attributes:
-        rows: (pairs,) array with the image row of each pair.
+        rows: (pairs,) array with the row index of each pair's image.
         label_ids: (pairs,) array with the label column of each pair.
-        random: (pairs,) mask of the pairs in the random draw of their label.
-        present: (pairs,) mask of the pairs in the draw among all present cells.
+        random: (pairs,) mask of the pairs that belong to the random draw for their label.
+        present: (pairs,) mask that is true for the pairs in the draw from all present cells.
     """
 
     rows: NDArray[np.int64]
@@ -64,14 +64,14 @@ def draw_pairs(
 
     Args:
         matrix: (images, labels) matrix of verdicts: 1, 0 or -1.
-        eligible: (images, labels) mask of the cells with a verdict that no person has seen.
+        eligible: (images, labels) mask of the cells whose verdict no person has seen.
         label_ids: Columns of the labels to draw from, in the order of the questions.
         random: Number of random pairs per label.
         present: Number of pairs to draw from all present cells of these labels, or None for PRESENT_PER_LABEL times the
             number of labels.
         at_least: Minimum number of present pairs per label. If the first two draws yield fewer present pairs, further
             pairs are added.
-        seed: Seed for the draw. Each label and the draw among all present cells have their own random generators.
+        seed: Seed for the draw. Each label has its own random generator, and so does the draw among all present cells.
         round_number: Number of the round. Rounds with equal seeds and different numbers draw different pairs.
     """
     columns = np.asarray(label_ids, dtype=np.int64)

@@ -52,7 +52,7 @@ RoundState = Literal["open", "closed", "abandoned"]
 
 
 class AnswerConflict(ScapoError):
-    """An error for a pair that was answered in the meantime, in another browser tab or by another person."""
+    """Error for a pair that has meanwhile been answered in another browser tab or by another person."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class Round:
     Args:
         path: Path of the round's file.
         store: Run that the round belongs to.
-        write: True to open the round for answers, which locks out other processes until :meth:`close_file`.
+        write: True to open the round for answers and lock out other processes until :meth:`close_file` is called.
 
     Attributes:
-        draw: Questions of the round.
+        draw: Questions in the round.
         answers: Answer to each pair, or None for open pairs.
         people: Person who answered each pair, or an empty string for open pairs.
         versions: Number of times that the answer to each pair was set or retracted; see :meth:`answer`.
@@ -264,7 +264,7 @@ def draw_round(
         store: Annotation run.
         labels: Labels to draw from, or None for all labels.
         random: Number of random pairs per label; see :func:`draws.draw_pairs`.
-        present: Number of pairs among all present cells; see :func:`draws.draw_pairs`.
+        present: Number of pairs drawn from all present cells; see :func:`draws.draw_pairs`.
         at_least: Minimum number of present pairs per label; see :func:`draws.draw_pairs`.
         seed: Seed of the draw. Different rounds draw different pairs even if the seed is the same.
 
@@ -338,8 +338,8 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
         seed: Seed of the draw.
 
     Raises:
-        ScapoError: If there is no round of random pairs, if the last round was abandoned, or if a second person already
-            answers a share of it.
+        ScapoError: If there is no round of random pairs, if the last round was abandoned, or if a second person is
+            already answering a share of it.
         InputError: If the file cannot be written.
     """
     rounds = read_rounds(store)
@@ -357,8 +357,8 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
 
 
 def check_person(store: Store, round_: Round, by: str) -> None:
-    """Rejects a person as the second person of a round if the same person already answered pairs of the round as its
-    first person.
+    """Rejects a person as the second person of a round if this person already answered pairs of the round as the first
+    person.
 
     Raises:
         ScapoError: If both people have the same name.
@@ -423,7 +423,7 @@ def read_rounds(store: Store) -> list[Round]:
 
 
 def read_seconds(store: Store) -> list[Round]:
-    """Returns the share of each round that was drawn for a second person, in the order of the rounds.
+    """Returns, for each round in order, the share that was drawn for a second person.
 
     Raises:
         InputError: If a file is damaged.

@@ -65,7 +65,7 @@ class Refused(ScapoError):
 
 
 def picture(path: str) -> tuple[bytes, str]:
-    """Returns an image in a format that browsers display, with its MIME type.
+    """Returns an image in a format that browsers can display, and the MIME type of this format.
 
     The result is the content of the image file, or a PNG if browsers cannot display the format of the file.
 
@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(QcServer, self.server)
 
     def handle(self) -> None:
-        """Serves all requests of one connection. A connection that the browser drops is not an error."""
+        """Serves all requests of one connection. A connection that the browser drops is not treated as an error."""
         with suppress(ConnectionError):
             super().handle()
 

@@ -1,9 +1,9 @@
 """Estimates of the errors in the matrix: the errors that were found in rounds, and bounds on the remaining errors.
 
 The estimates are given per label and overall. A bound applies to the current matrix, which includes people's verdicts.
-The bound is the interval for the number of wrong cells at the last draw, minus the errors found and corrected since
-then. If a judge has changed cells of a label since the label's last draw, the bounds of this label and the overall
-bounds are omitted until a new draw.
+The bound is the interval for the number of wrong cells at the last draw, minus the number of errors that have been
+found and corrected since then. If a judge has changed cells of a label since the label's last draw, the bounds of this
+label and the overall bounds are omitted until a new draw.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIDES = {"present": PRESENT, "absent": ABSENT}
 
 @dataclass(frozen=True)
 class _Sample:
-    """The results of a draw as (images, labels) masks, which are the basis of all estimates.
+    """The results of a draw, stored as (images, labels) masks on which all estimates are based.
 
     Attributes:
         judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
@@ -51,7 +51,7 @@ class _Sample:
         random: Checked cells from the labels' random draws.
         present: Checked cells that were drawn from all present cells.
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
-        unsure: Checked cells for which the answer is unsure.
+        unsure: Checked cells for which the answer is "unsure".
         corrected: Eligible cells that were found to be wrong and corrected in this draw or a later one.
         doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was uncertain.
     """
@@ -70,7 +70,7 @@ class _Sample:
 def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
     """Returns the state of quality control, which is the content of ``qc/summary.json``.
 
-    Bounds are fractions of the current cells of the matrix.
+    Bounds are stated as fractions of the number of cells currently in the matrix.
 
     Args:
         store: Annotation run.
@@ -88,7 +88,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         - ``labels``: intervals for false positives and false negatives, per label.
         - ``stale``: labels with cells that a judge has changed since the last draw of the label.
         - ``refine``: labels with errors in the last round.
-        - ``errors``: all cells that were found wrong.
+        - ``errors``: all cells that were found to be wrong.
         - ``claims``: True if the cells are claims. ``labels`` then contains their kinds, and ``present`` means true.
         - ``judges``: names of all judges in the run.
     """
@@ -149,7 +149,7 @@ class PeopleAgreement:
         state: State of the share that the second person answers.
         people: Names of the people who answered first, and names of the people who answered second.
         pairs: Number of pairs that were drawn for the second person.
-        both: Number of pairs that both people answered with yes or no.
+        both: Number of pairs for which each person answered either yes or no.
         agree: Number of pairs with equal answers.
         kappa: Cohen's kappa (1960), or None if all answers of both people are the same (all yes or all no).
         disputed: Pairs that one person answered with yes and the other with no. The list ``disputed`` is empty until
@@ -291,7 +291,7 @@ def _cells(round_: Round, *answers: str) -> CellIndices:
 
 
 def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
-    """Returns the rows and columns of the cells in which people's answers differ from a matrix of verdicts."""
+    """Returns the rows and columns of the cells in which people's answers differ from the verdicts in a matrix."""
     rows, labels = _cells(round_, "yes")
     absent = matrix[rows, labels] == ABSENT
     others, columns = _cells(round_, "no")
@@ -302,7 +302,7 @@ def _wrong(round_: Round, matrix: NDArray[np.int8]) -> CellIndices:
 def _label_side(
     sample: _Sample, column: int, side: str, matrix: NDArray[np.int8], alpha: float, stale: bool
 ) -> dict[str, Any]:
-    """Returns the counts and bounds for the cells of one label that the judge called present (or absent)."""
+    """Returns the counts and bounds for those cells of one label that the judge marked as present (or absent)."""
     of_side = sample.judged[:, column] == SIDES[side]
 
     def count(mask: NDArray[np.bool_]) -> int:

@@ -19,8 +19,8 @@ _WORDS = {
 
 
 def words_of(summary: dict[str, Any]) -> dict[str, str]:
-    """Returns the words for a label and for the two verdicts, which are "kind", "true" and "false" if the cells are
-    claims.
+    """Returns the words for a label and for the two verdicts. If the cells are claims, these words are "kind", "true"
+    and "false".
     """
     return _WORDS[bool(summary.get("claims"))]
 

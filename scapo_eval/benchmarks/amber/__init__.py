@@ -1,7 +1,7 @@
 """AMBER (Wang et al. 2023): descriptions and yes/no answers for 1,004 images, scored by the rules of its official
 script.
 
-``mode="parity"`` finds nouns with NLTK as the script does, and reports in ``printed`` the values that the script
+With ``mode="parity"``, nouns are found with NLTK, as in the script, and ``printed`` contains the values that the script
 prints. ``mode="embedded"`` requires neither NLTK nor spaCy, and its values differ from those of the script by tenths of
 a percentage point.
 """
@@ -106,7 +106,7 @@ class ScoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ScoredResponses:
-    """Run of one system, with the verdict on every answer."""
+    """Run of one system, including the verdict on every answer."""
 
     run: Run
     verdicts: Sequence[ScoredAnswer]
@@ -124,8 +124,8 @@ class AmberCounts:
 
     Attributes:
         table: Counts per image.
-        answers: (item id, parsed answer to a question) of every answer. duplicate, unknown, skipped, unfinished, notes:
-            Same as in :class:`Responses`.
+        answers: Pair (item id, parsed answer to a question) for every answer. duplicate, unknown, skipped, unfinished,
+            notes: Same as in :class:`Responses`.
     """
 
     table: CountTable
@@ -229,7 +229,7 @@ class Amber:
         Args:
             found: Counts of all answers.
             name: Name of the system.
-            bad_files: Errors of files that could not be read and were omitted.
+            bad_files: Errors for the files that could not be read and were omitted.
             resampling: Settings for the intervals.
         """
         questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
@@ -313,8 +313,8 @@ class Amber:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
-        """Returns a mapping from the name of each accuracy to a mapping from item id to True if the item was answered
-        correctly. McNemar's test compares these mappings.
+        """Returns a mapping from the name of each accuracy to a mapping from each item id to a bool that is True if the
+        item was answered correctly. McNemar's test compares these mappings.
         """
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:

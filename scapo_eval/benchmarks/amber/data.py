@@ -188,7 +188,7 @@ def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> d
 
 def _images(root: Path, n: int) -> tuple[str, ...] | None:
     """Returns the image of every item. The images are read from the folder ``query``, which contains either one file
-    with all queries or several files with part of the queries each.
+    with all queries or several files, each with some of the queries.
     """
     folder = root / "query"
     whole = _find(folder, "query_all.json")

@@ -71,7 +71,7 @@ class Responses:
         unknown: Number of answers with an unknown id. They are omitted. In the official reading, ids below 1 are scored
             through Python's negative indexing.
         skipped: Number of omitted faulty records.
-        notes: Facts that a reader of the scores should know, as sentences.
+        notes: Sentences with facts that a reader of the scores should know.
         unfinished: Number of descriptions from which an unfinished last sentence was removed, or None if removal was
             not requested.
         model: Name of the model, if the records contain it.
@@ -109,7 +109,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         data: Data of the benchmark.
         official: True for the official reading, which accepts everything that the official script accepts. In the
             official reading, repeated items are counted each time, the ids 0, -1... refer to positions from the end,
-            true is read as 1, a null is a wrong answer to a question, and an empty list is a valid run.
+            true is read as 1, null counts as a wrong answer to a question, and an empty list counts as a valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:
@@ -236,7 +236,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def _hint(path: Readable) -> str:
-    """Returns a phrase that states what the file probably is, or an empty text."""
+    """Returns a phrase that states what the file probably is, or an empty string."""
     from ..provenance import file_looks_like
 
     looks = file_looks_like(path)
@@ -271,7 +271,7 @@ _SAID: Mapping[str, YesNo] = {"yes": "yes", "no": "no"}
 
 def first_letters(response: str) -> YesNo | None:
     """Returns the first run of ASCII letters in an answer if this run is "yes" or "no", regardless of case. ``1.
-    **Yes**, there is`` is parsed as yes.
+    ``**Yes**, there is`` is parsed as "yes".
     """
     match = _LETTERS.search(response)
     return _SAID.get(match.group().lower()) if match else None

@@ -1,4 +1,4 @@
-"""Similarity of words in AMBER's closed vocabulary. The similarity can be disabled, read from a file of pairs, or
+"""Similarity between words in AMBER's closed vocabulary. The similarity can be disabled, read from a file of pairs, or
 computed from spaCy's vectors.
 
 The official script calls spaCy for every comparison. Calls to spaCy account for 95 % of the script's run time of 65 to
@@ -35,8 +35,9 @@ class Similarity:
     """Similarity relation on the vocabulary.
 
     Attributes:
-        name: Name in the signature: ``none``, or the source of the relation and a hash of the similar pairs.
-        near: Word -> similar words.
+        name: Name in the signature, which is ``none`` or consists of the source of the relation and a hash of the
+            similar pairs.
+        near: Mapping from each word to similar words.
     """
 
     name: str = "none"

@@ -152,11 +152,11 @@ def chair(
         claims: Name of the reading that selects the mentions to count with the profile ``native``. name, resamples,
         seed, bootstrap, strict: Same as in :func:`scapo_eval.score`. skip_bad, on_unknown_image, any_fingerprint,
         drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
-        workers: Number of parsing and matching processes, or of tagging processes with ``opera``. The default is one
-            process, or one process per processor with ``opera``.
+        workers: Number of parsing and matching processes or, with ``opera``, of tagging processes. The default is one
+            process; with ``opera``, it is one process per processor.
 
     Raises:
-        InputErrors, InputError: If the input is invalid, or an option does not apply to the profile. The error lists
+        InputErrors, InputError: If the input is invalid, or if an option does not apply to the profile. The error lists
             the faults by file and line, or by row.
         MissingExtra: If ``opera`` is requested and NLTK is not installed.
 

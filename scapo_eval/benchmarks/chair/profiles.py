@@ -1,8 +1,8 @@
 """Profiles of the ``chair`` benchmark: three methods of converting a caption to an ordered list of objects.
 
 ``native`` is the project's own matcher. ``reference`` reproduces the standalone CHAIR script with the project's own
-tokenizer and singularizer, and does not require NLTK. ``opera`` reproduces OPERA's script, which published tables of
-vision-language models use. It requires NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone
+tokenizer and singularizer, and does not require NLTK. ``opera`` reproduces OPERA's script, which was used for published
+tables of vision-language models. It requires NLTK's part-of-speech tagger and WordNet lemmatizer. The lemmatizer alone
 changes CHAIR_s by up to 3.4 points, so the profile is part of every signature.
 """
 
@@ -61,7 +61,7 @@ class Profile(Protocol):
     Attributes:
         name: Name of the profile, one of PROFILES.
         vocabulary: Objects that the profile can find.
-        fields: Settings that determine how captions are read, for the signature.
+        fields: Settings for the signature that determine how captions are read.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Native:
 
 
 def word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Returns ``len(text.split())`` of each text, processing many texts in one step."""
+    """Returns ``len(text.split())`` for each text, processing many texts in one step."""
     passes = [_word_counts(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
     return np.concatenate(passes) if passes else np.zeros(0, dtype=np.int64)
 
@@ -117,8 +117,8 @@ def _word_counts(texts: Sequence[str]) -> NDArray[np.int64]:
 class Reference:
     """Profile that reproduces the standalone CHAIR script.
 
-    The tokens of a chunk between white space never depend on other chunks, so they are computed once and then looked
-    up.
+    The tokens of a chunk that is delimited by white space never depend on other chunks, so they are computed once and
+    then looked up.
 
     Args:
         synonyms: Table with the words for each object.
@@ -159,7 +159,7 @@ _NO_PLAIN_SPACE = re.compile(r"[^\S ]")
 
 
 class _Chunks(dict[str, str]):
-    """Mapping, computed at the first access, from a chunk to its words, each encoded as one character.
+    """Mapping from a chunk to its words, each encoded as one character; the mapping is computed at the first access.
 
     Args:
         reader: Object that assigns a character to each word.

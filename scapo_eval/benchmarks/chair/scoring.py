@@ -1,4 +1,4 @@
-"""CHAIR of a caption file, computed from counts per caption and their sums."""
+"""CHAIR values for a caption file, computed from the counts per caption and from the sums of these counts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ChairScorer(Scorer):
 
     Attributes:
         profile: Profile for reading captions; its objects are the labels of the first ground truth.
-        native: Native profile for additional metrics, whose labels are those of the second ground truth. None omits it.
+        native: Native profile, with the labels of the second ground truth, for additional metrics. None omits it.
     """
 
     profile: Profile = field(kw_only=True)
@@ -182,7 +182,7 @@ def score_chair(
     Args:
         path: Captions in any layout described in docs/data.md, optionally compressed. ``-`` selects standard input.
             Records in memory are also accepted.
-        profile: Profile that reads captions.
+        profile: Profile with which captions are read.
         oracle: Ground truth.
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         native: Native profile whose metrics (``chair_s_native`` and so on) are added to those of ``profile``.

@@ -1,5 +1,5 @@
-"""Singular forms as in the reference CHAIR script, which uses ``singularize`` from pattern.en 3.6, including the errors
-of ``singularize``.
+"""Singular forms as in the reference CHAIR script, including the errors of ``singularize`` from pattern.en 3.6, which
+the script uses.
 
 The rules are the project's own description of the behavior of ``singularize``. Words that follow the regular rules are
 not listed, so each list of exceptions is as short as possible and still gives the same result for every lower-case
@@ -87,7 +87,7 @@ def singularize(word: str) -> str:
     """Returns the singular of a lower-case word as pattern.en 3.6 returns it, including wrong results.
 
     Args:
-        word: Token of a caption in lower case. Words that are not plurals are usually returned unchanged.
+        word: Lower-case token of a caption. Words that are not plurals are usually returned unchanged.
     """
     noun, hyphen, rest = word.partition("-")
     if hyphen and rest.partition("-")[0] in PREPOSITIONS:

@@ -1,8 +1,8 @@
 """CHAIR's word lists: the words of each object, and the pairs of words that the scripts treat as one word.
 
 A caption is represented as a string with one character per word (see :class:`WordReader`). Merging pairs from the left
-is then one regular-expression substitution, counting words is one call of ``len``, and removing a word is one call of
-``str.replace``. Python runs all of these operations in C.
+then requires only one regular-expression substitution, counting words one call of ``len``, and removing a word one call
+of ``str.replace``. Python runs all of these operations in C.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Words(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Synonyms:
-    """Words of each object, from CHAIR itself or from a user's ``synonyms.txt``.
+    """Words for each object, from CHAIR itself or from a user's ``synonyms.txt``.
 
     Attributes:
         source: Display name of the file.
@@ -92,7 +92,7 @@ class Synonyms:
 
     @classmethod
     def shipped(cls) -> Synonyms:
-        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), from a table that is part of the
+        """Returns CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), which are read from a table in the
         package.
         """
         table = resources.files(__package__) / "words.json"
@@ -111,7 +111,8 @@ class Synonyms:
 
 
 class WordReader:
-    """Converter from the singular words of a caption to its objects, following the rules of the scripts.
+    """Converter that maps the singular words of a caption to the caption's objects according to the rules of the
+    scripts.
 
     Every word that can be part of an object's name is represented by its own character. All other words share the
     character ``OTHER``.

@@ -4,8 +4,8 @@ lower-cased text, but does not require NLTK.
 The rules are the project's own description of NLTK's behavior. ``sentence_tokens`` processes a single sentence.
 ``split_chunk`` also finds where sentences end. NLTK detects the ends of sentences with a trained splitter. In this
 tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
-Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK does not change the object list of any
-of 7,161 real captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be
+Abbreviations (``mr.``) therefore also end a sentence. In none of 7,161 real captions does this difference from NLTK
+change the object list. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be
 looked up in a table.
 """
 

@@ -34,7 +34,7 @@ def joined_truth(
     """Joins COCO's instances and captions as CHAIR does.
 
     Args:
-        instances: ``instances_*.json`` files (CHAIR uses those of the train and val splits).
+        instances: ``instances_*.json`` files (CHAIR uses the files for the train and val splits).
         captions: ``captions_*.json`` files for the same images.
         profile: Profile that reads the captions, and whose objects are the labels.
         warn: Callback for a warning about images that occur in only one of the two kinds of file. They are omitted.
@@ -44,8 +44,8 @@ def joined_truth(
         mentions. All other objects of the profile are absent.
 
     Raises:
-        InputError: If a file is not a COCO file, a category is unknown to the profile, or no image occurs in both kinds
-            of file.
+        InputError: If a file is not a COCO file, if a category is unknown to the profile, or if no image occurs in both
+            kinds of files.
     """
     vocabulary = profile.vocabulary
     objects: dict[str, set[int]] = {}
