@@ -32,6 +32,9 @@ Points = NDArray[np.float64]
 WIDEST_HAL = 50.0
 """Hal. Rate, in percent, up to which a frontier's area is taken."""
 
+COLUMNS = 4
+"""Maximum number of charts beside each other in a figure."""
+
 _DRAWS = 20000
 
 
@@ -395,9 +398,13 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
     Large markers show means over seeds, small markers show single seeds, and lines connect the schemes of a family.
     """
     cells = [cell for cell in registration.cells if rows_of(cell, results)]
-    with Style(4.8 * len(cells)).applied(), open(path, "wb") as stream:
-        figure, places = panels(4.8 * len(cells), 4.4, 1, len(cells))
-        for axes, cell in zip(places, cells, strict=True):
+    columns = min(len(cells), COLUMNS)
+    lines = -(-len(cells) // COLUMNS)
+    with Style(4.8 * columns).applied(), open(path, "wb") as stream:
+        figure, places = panels(4.8 * columns, 4.4 * lines, lines, columns)
+        for axes in places[len(cells) :]:
+            axes.remove()
+        for axes, cell in zip(places, cells, strict=False):
             rows = rows_of(cell, results)
             for level in ISO_LEVELS:
                 curve = 100 * np.array(iso_curve(level))
