@@ -35,8 +35,9 @@ def compare(
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         interval: Method for the intervals: ``wilson``, or ``percentile`` (the only method in version 0.2.0).
         margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). If a margin
-            is given, ``p_equivalence`` is added to the results. resamples, seed, bootstrap: Settings for all intervals
-            and tests. By default, the settings of the first run are used.
+            is given, ``p_equivalence`` is added to the results.
+        resamples, seed, bootstrap: Settings for all intervals and tests. By default, the settings of the first run are
+            used.
 
     Raises:
         InputError: If there are no runs, or if the runs belong to different benchmarks or were scored with different

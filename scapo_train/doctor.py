@@ -8,7 +8,7 @@ The checks use the same number of ranks as training:
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
   also match those of the trainer (see :mod:`scapo_train.samplers.vllm`).
 - If a run is killed after its first checkpoint, it resumes and ends in the same state.
-- On GPUs, the peak memory and the duration of a step agree with the plan.
+- On GPUs, the peak memory of a step does not exceed the plan. The duration of a step is printed beside the plan.
 
 The report is printed and written to ``run.output/doctor.json``. If a check failed, training in the folder
 ``run.output`` is refused.

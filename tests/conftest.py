@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import shlex
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +28,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some 300 commands under test: compiled once, not by each
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+TINY = Path(__file__).resolve().parents[1] / "examples" / "describe_and_score" / "tiny_model.py"
 WARM = Path(__file__).resolve().parent / "programs" / "warm.py"
 
 
@@ -49,6 +52,19 @@ def shared() -> Path:
     if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """Returns the recipe's builder of tiny models with random weights, their tokenizers and processors."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

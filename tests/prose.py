@@ -66,6 +66,9 @@ OPENERS = ("What", "Where", "How", "Which", "Who", "Whom", "Whose", "Why", "When
 NOUN_OPENERS = ("The", "A", "An", "Whether", "One", "Every", "All", "Each", "Its", "Those", "That", "Of", "Number")
 """First words of a noun phrase: for properties, classes and modules only."""
 
+MERGED = re.compile(r"\. [a-z_]\w*(?:,\s+[a-z_]\w*)*:\s|\|[ ]+\|[ ]")
+"""Start of an entry of a section (``Args:``, ``Attributes:``), or of a row of a table, within a line of a docstring."""
+
 QUOTED = re.compile(r"``.*?``|`[^`\n]*`|\"[^\"\n]*\"|“[^”]*”|\*[^*\n]+\*|\]\([^)\s]*\)|<!--.*?-->|<[^>]+>", re.DOTALL)
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 TYPOGRAPHY = ("typography", "lexical_illusions", "weasel_words.very", "terms", "dates_times", "spelling.consistency")
@@ -111,6 +114,9 @@ def strings(source: str, path: str) -> Iterator[Fault]:
             first = text.split(" ", 1)[0].rstrip(":,.")
             decorators = {ast.unparse(each).rpartition(".")[2] for each in getattr(node, "decorator_list", ())}
             function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for found in MERGED.finditer(text):
+                line = node.body[0].lineno + text.count("\n", 0, found.start())
+                yield Fault(path, line, " ".join(found[0].split()), "start a line for each entry and each row")
             if first in OPENERS:
                 yield Fault(path, node.body[0].lineno, text[:40], "start with a verb (function) or a noun (class)")
             elif function and first in NOUN_OPENERS and not decorators & {"property", "cached_property"}:

@@ -7,13 +7,15 @@ Stored verdicts are never overwritten. Verdicts are appended to ``verdicts.N.log
 merged into the compressed ``verdicts.npz``. The log and the archive contain all versions of a cell, not only its
 current verdict. If the process is killed, every stored verdict is kept, and a partial record at the end is removed.
 
-| file | content | | --- | --- | | ``run.json`` | format, fingerprints of vocabulary and images, start time | |
-``vocabulary.json`` | copy of the vocabulary, so that the run does not depend on the user's file | | ``images.jsonl`` |
-image id, name and path, in row order; in a run of claims, also the claims of each image | | ``excluded.jsonl`` | images
-that cannot be loaded, with the reason; if the reason is null, the image is included again | | ``probabilities.log`` |
-P(present) of the verdicts by probability, 14 bytes each; other verdicts have none | | ``sources.jsonl`` | provenances:
-judge or person, prompt, and reason; verdicts refer to its lines | | ``prompts.jsonl`` | text of every prompt, under the
-id that provenances refer to |
+| file | content |
+| --- | --- |
+| ``run.json`` | format, fingerprints of vocabulary and images, start time |
+| ``vocabulary.json`` | copy of the vocabulary, so that the run does not depend on the user's file |
+| ``images.jsonl`` | image id, name and path, in row order; in a run of claims, also the claims of each image |
+| ``excluded.jsonl`` | images that cannot be loaded, with the reason; a null reason includes the image again |
+| ``probabilities.log`` | P(present) of the verdicts by probability, 14 bytes each; other verdicts have none |
+| ``sources.jsonl`` | provenances: judge or person, prompt, and reason; verdicts refer to its lines |
+| ``prompts.jsonl`` | text of every prompt, under the id to which provenances refer |
 """
 
 from __future__ import annotations

@@ -176,11 +176,11 @@ class _Sample:
 
     Attributes:
         at: (n,) positions of the sampled captions in the file.
-        rows: (captions,) row index, in the ground truth, of the image of each caption in the file. caption, label:
-        (claims,) indices of the caption and the label of each distinct claim.
+        rows: (captions,) row index, in the ground truth, of the image of each caption in the file.
+        caption, label: (claims,) indices of the caption and the label of each distinct claim.
         truth: Ground truth.
         named: (labels,) array with the share of the captions that claim each label.
-        has: (labels,) for each label, the share of the captions whose image contains the label.
+        has: (labels,) array with the share of the captions whose image contains each label.
         spread: Mean square of the values d(i, j) defined in the module's docstring.
     """
 

@@ -64,8 +64,8 @@ class ClaimColumns(NamedTuple):
         label, other: (claims,) position of the labels in the vocabulary, or -1.
         value, category: (claims,) position in ``values``.
         start, end: (claims,) span in the caption.
-        use: (claims,) position in :data:`~scapo_eval.matching.uses.USES`. mention, second: (claims,) row indices of the
-        mentions of the two objects, or -1.
+        use: (claims,) position in :data:`~scapo_eval.matching.uses.USES`.
+        mention, second: (claims,) row indices of the mentions of the two objects, or -1.
         restricted: (claims,) bool.
         values: The values and categories.
     """

@@ -190,7 +190,7 @@ class Rules(Tape):
     reads = EXACT
 
     def word(self, place: int) -> str:
-        """Returns the word that replaces a given word, or the given word itself if there is none."""
+        """Returns the word at a place, or the word that represents it among words that the rules treat alike."""
         distance = (place - self.at) << 2 | self.reads  # as in cell, of which this is the most frequent use
         value = self.noted.get(distance)
         if value is None:

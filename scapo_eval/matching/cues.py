@@ -120,9 +120,9 @@ class Cues:
         backward: Rules for mentions before a cue, by name.
         scopes: Words and expressions that delimit scopes.
         signs: Words that indicate that a quotation in their sentence is visible writing.
-        depictions: Words that indicate that a sentence describes what something depicts. reach, phrase_reach: Maximum
-        distance, in characters, between a cue word and a mention in its scope, for clauses and for noun phrases,
-        respectively.
+        depictions: Words that indicate that a sentence describes what something depicts.
+        reach, phrase_reach: Maximum distance, in characters, between a cue word and a mention in its scope, for clauses
+            and for noun phrases, respectively.
         fingerprint: Hash of the content without examples and comments.
     """
 

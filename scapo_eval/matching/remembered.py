@@ -43,8 +43,8 @@ class Remembered:
         """Returns the (texts, words) keys of parts of a longer text.
 
         Args:
-            byte: The longer text, with WIDTH additional bytes after the last part. begin, length: Position and number
-            of characters of each part, at most WIDTH.
+            byte: The longer text, with WIDTH additional bytes after the last part.
+            begin, length: Position and number of characters of each part, at most WIDTH.
             parent: Id (at least 1) of the text or beginning that each part continues.
         """
         windows = np.ndarray(len(byte) - WIDTH + 1, dtype=f"V{WIDTH}", buffer=byte, strides=(1,))[begin]

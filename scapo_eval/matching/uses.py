@@ -406,7 +406,8 @@ def in_scope(
     """Yields the mentions in the scope of a preceding cue, each with the use that the cue assigns.
 
     Args:
-        texts: Captions. starts, ends: Start and end offsets of the mentions.
+        texts: Captions.
+        starts, ends: Start and end offsets of the mentions.
         indptr: First row of each caption, followed by the total number of rows.
         scopes: Cues, each with the first mention after it.
     """

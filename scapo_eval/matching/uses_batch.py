@@ -137,7 +137,8 @@ class _Letters:
         back: (rows, codes) bool, false if the text between a mention and the cue that follows it cannot begin in this
             way.
         adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
-            after the mention. back_plural, adjacent_plural: The same for mentions in the plural.
+            after the mention.
+        back_plural, adjacent_plural: The same for mentions in the plural.
     """
 
     def __init__(self, shipped: Rules) -> None:
@@ -460,7 +461,8 @@ class _Batch:
 
         Args:
             row: Row indices of the mentions.
-            rule: Rules for the cues. begin, cue_end: Bounds of the spans of the words that identify the cues.
+            rule: Rules for the cues.
+            begin, cue_end: Bounds of the spans of the words that identify the cues.
         """
         letters = _letters()
         cue, end = letters.back_rows(rule), self._until[row]

@@ -39,8 +39,8 @@ class Linear:
 
     Attributes:
         names: Names of the M metrics.
-        values: (M,) values. NaN marks a missing value. numerators, volumes: (n, M) arrays; the values are the ratios of
-        their sums over the images.
+        values: (M,) values. NaN marks a missing value.
+        numerators, volumes: (n, M) arrays; the values are the ratios of their sums over the images.
         trials: (M,) number of independent trials per unit of volume if there is no clustering. An undefined number is
             represented by 0.
         fraction: (M,) True if the metric is a share in [0, 1].

@@ -100,8 +100,9 @@ class MetricValue:
 
     Attributes:
         value: Fraction, or another number if the metric set lists the metric in ``plain_numbers``. ``value`` is None if
-            the metric cannot be computed. low, high: Bounds of the confidence interval, for which images are treated as
-            independent units. Both bounds are None if there is no interval.
+            the metric cannot be computed.
+        low, high: Bounds of the confidence interval, for which images are treated as independent units. Both bounds are
+            None if there is no interval.
         printed: Value as the official script prints it, in parity mode.
     """
 

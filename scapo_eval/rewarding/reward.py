@@ -95,9 +95,9 @@ class RewardConfig:
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
         level: Unit of the reward. ``subsentence`` assigns one reward to each piece. ``hal`` (1 minus the hallucination
             rate) and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without
-            claims gets the reward 1; this is the shortcut that the paper warns against. additive: If true, the reward
-            of a piece with hallucinations is its gain minus its penalty. By default, the reward of a piece with
-            hallucinations is only its penalty.
+            claims gets the reward 1; this is the shortcut that the paper warns against.
+        additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
+            reward of a piece with hallucinations is only its penalty.
         claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
             hedged mentions (:mod:`scapo_eval.matching.uses`).
         piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of

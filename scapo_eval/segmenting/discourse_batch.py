@@ -72,8 +72,8 @@ class _Words(NamedTuple):
     """The listed words; word number 0 is a word that occurs nowhere.
 
     Attributes:
-        number: (slots,) number of the word in each slot of a hash table. head, tail: (words,) first eight bytes of each
-        word, and last eight bytes of each longer word.
+        number: (slots,) number of the word in each slot of a hash table.
+        head, tail: (words,) first eight bytes of each word, and last eight bytes of each longer word.
         length: (words,) number of characters in each word.
         bits: (words,) bits of each word.
         factor: Factor with which the hash assigns each word its own slot.
@@ -160,8 +160,8 @@ def clause_cuts(
     """Returns a (marks,) mask of the clause marks at which sentences are cut.
 
     Args:
-        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at each end. begin, end:
-        (sentences,) span of each sentence. Sentences are in order and do not overlap.
+        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at each end.
+        begin, end: (sentences,) span of each sentence. Sentences are in order and do not overlap.
         marks: Offsets of the positions after the clause marks and their white space, in order.
         sentence: (marks,) index of the sentence of each mark. Every sentence has a mark.
         runs: All runs of letters and digits in ``byte``.

@@ -367,9 +367,8 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         figure,
         "## Results",
         "The tables show means over seeds with Student's 95 % intervals. All values except the numbers of words are in "
-        "percent. "
-        "`judged` is the share of all sentences, including incomplete ones, that are fluent according to an n-gram "
-        "model.",
+        "percent. `judged` is the share of all sentences, including incomplete ones, that are fluent according to an "
+        "n-gram model.",
         *cells,
         "\n".join(["Failed trials:", "", *faults]) if faults else "",
         "## Limits",
@@ -404,7 +403,7 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
         figure, places = panels(4.8 * columns, 4.4 * lines, lines, columns)
         for axes in places[len(cells) :]:
             axes.remove()
-        for axes, cell in zip(places, cells, strict=False):
+        for axes, cell in zip(places[: len(cells)], cells, strict=True):
             rows = rows_of(cell, results)
             for level in ISO_LEVELS:
                 curve = 100 * np.array(iso_curve(level))

@@ -167,9 +167,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         key: Identity of the trial.
         design: Hash of the world's rules and the scheme's settings. A result is rejected if its rules or settings
-            differ from those of the current code. measured: Rates of the model on the held-out pictures, or None if the
-            trial failed. failed: Error message if the trial failed. seconds: Duration of the trial in seconds. where:
-            Version of PyTorch and name of the CPU kernels.
+            differ from those of the current code.
+        measured: Rates of the model on the held-out pictures, or None if the trial failed.
+        failed: Error message if the trial failed.
+        seconds: Duration of the trial in seconds.
+        where: Version of PyTorch and name of the CPU kernels.
     """
 
     key: Key

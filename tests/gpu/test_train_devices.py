@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -24,19 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
 ]
-TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
 GROUP, LONGEST = 3, 12
-
-
-@pytest.fixture(scope="module")
-def tiny() -> ModuleType:
-    """Returns the program that writes small models."""
-    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def computed(folder: Path, device: str, dtype: str, responses: list[list[int]] | None = None) -> dict[str, Any]:

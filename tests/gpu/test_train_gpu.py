@@ -1,7 +1,7 @@
-"""A training step on a real GPU with the shapes of real models: peak memory, and maximum size of allocations.
+"""A training step on a real GPU with the shapes of real models: speed, peak memory, and maximum size of allocations.
 
-The tests are skipped without a CUDA device. ``benchmarks/train_step.py`` implements the step with random weights, and
-measures its speed. Models that are too large for the GPU have fewer layers, which does not affect the memory per layer.
+The tests are skipped without a CUDA device. ``benchmarks/train_step.py`` implements the step with random weights.
+Models that are too large for the GPU have fewer layers, which affects neither the MFU nor the memory per layer.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ def fitting(bench: ModuleType, process_group: ProcessGroup, folder: Path, model:
 
 
 @pytest.mark.parametrize("model", [THREE, SEVEN, EIGHT])
-def test_the_peak_of_an_update_is_within_a_tenth_of_the_plan(
+def test_an_update_reaches_forty_percent_of_the_matrix_rate_in_the_planned_memory(
     bench: ModuleType, process_group: ProcessGroup, tmp_path: Path, model: str
 ) -> None:
     job = fitting(bench, process_group, tmp_path / "model", model, "--no-kl")
     found = bench.measure(job, process_group, rollout=False, steps=3)
-    print(f"{model}, {job.shape.layers} layers: {found.mfu:.1%} of {found.rate / 1e12:.0f} TFLOP/s")
     assert found.peak == pytest.approx(found.planned, rel=0.1)
+    # not reached so far: 27 to 36 % on an H100 (docs/lab/training.md)
+    assert found.mfu >= 0.4, f"{found.mfu:.1%} of {found.rate / 1e12:.0f} TFLOP/s"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,24 +26,18 @@ from scapo_train.rollout import encode  # noqa: E402
 from scapo_train.samplers.vllm import VllmSampler  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's, torch's and transformers' own warnings are theirs
-TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
 
 
-def built(folder: Path) -> None:
+def built(tiny: ModuleType, folder: Path) -> None:
     """Writes a small Qwen2.5-VL, pictures and prompts."""
-    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
-    assert spec is not None
-    assert spec.loader is not None
-    tiny = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tiny)
     tiny.build(folder / "model")
     tiny.draw(folder / "images", 8)
     prompts = [{"image": f"images/{k}.png", "image_id": k, "prompt": "Describe this image"} for k in range(1, 9)]
     (folder / "train.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
 
 
-def test_weights_caches_log_probabilities_and_memory(tmp_path: Path) -> None:
-    built(tmp_path)
+def test_weights_caches_log_probabilities_and_memory(tiny: ModuleType, tmp_path: Path) -> None:
+    built(tiny, tmp_path)
     config = from_table(
         {
             "model": {"path": str(tmp_path / "model")},

@@ -29,7 +29,6 @@ from scapo_eval.cli.main import main
 
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
 CHROMIUM = [
     "--no-sandbox",
     "--disable-gpu",
@@ -77,19 +76,6 @@ def browser() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=chromium, args=CHROMIUM, timeout=600_000)
         yield running
         running.close()
-
-
-@pytest.fixture(scope="session")
-def tiny() -> ModuleType:
-    """Returns the recipe's builder of tiny models with random weights, their tokenizers and processors."""
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
-    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -56,6 +56,21 @@ def test_docstrings_start_with_a_verb(prose: ModuleType) -> None:
     assert [fault.line for fault in prose.strings(source, "x.py")] == [2, 5]
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("Args:\n        a: One. b, c: Two.", [5]),
+        ("Args:\n        a: One. b,\n        c: Two.", [5]),
+        ("Args:\n        a: One.\n        b, c: Two.", []),
+        ("| a | b | | --- | --- |", [4]),
+        ("| a | b |\n    | --- | --- |", []),
+    ],
+)
+def test_entries_and_rows_start_a_line(prose: ModuleType, lines: str, found: list[int]) -> None:
+    source = f'def f():\n    """Returns.\n\n    {lines}\n    """\n'
+    assert [fault.line for fault in prose.strings(source, "x.py")] == found
+
+
 def test_no_user_page_is_long() -> None:
     for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md"):
         words = len(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL).split())

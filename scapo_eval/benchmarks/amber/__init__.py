@@ -124,8 +124,8 @@ class AmberCounts:
 
     Attributes:
         table: Counts per image.
-        answers: Pair (item id, parsed answer to a question) for every answer. duplicate, unknown, skipped, unfinished,
-            notes: Same as in :class:`Responses`.
+        answers: Pair (item id, parsed answer to a question) for every answer.
+        duplicate, unknown, skipped, unfinished, notes: Same as in :class:`Responses`.
     """
 
     table: CountTable

@@ -149,9 +149,9 @@ def chair(
         synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
             None for CHAIR's own words.
         vocabulary: Labels and their aliases for the profile ``native``. None selects coco80.
-        claims: Name of the reading that selects the mentions to count with the profile ``native``. name, resamples,
-        seed, bootstrap, strict: Same as in :func:`scapo_eval.score`. skip_bad, on_unknown_image, any_fingerprint,
-        drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
+        claims: Name of the reading that selects the mentions to count with the profile ``native``.
+        name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
+        skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
         workers: Number of parsing and matching processes or, with ``opera``, of tagging processes. The default is one
             process; with ``opera``, it is one process per processor.
 
