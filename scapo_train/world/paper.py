@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scapo_eval.base.errors import InputError
-from scapo_eval.files.files import atomic_write
+from scapo_eval.files.files import atomic_write, read_text
 
 from .evaluate import Decision, decide, decisions_table, value_of
 from .grid import Registration, Result, load_registration, read_results
@@ -68,12 +68,12 @@ def paper(template: Path, command: str) -> str:
         command: Command that writes the paper.
 
     Raises:
-        InputError: If a registration does not exist, or a placeholder is unknown. The error message states the line
-            number.
+        InputError: If the template cannot be read, a registration does not exist, or a placeholder is unknown. The
+            error message states the line number.
     """
     trials: dict[str, Trials] = {}
     lines = []
-    for number, line in enumerate(template.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(template).splitlines(), start=1):
 
         def filled(match: re.Match[str], number: int = number) -> str:
             name, what, part = match.groups()
@@ -99,6 +99,7 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", required=True, help="page to write")
     given = parser.parse_args(arguments)
     words = f"python -m scapo_train.world paper {given.template.as_posix()} --page {given.page.as_posix()}"
+    text = paper(given.template, words)
     with atomic_write(given.page) as stream:
-        stream.write(paper(given.template, words).encode())
+        stream.write(text.encode())
     return 0

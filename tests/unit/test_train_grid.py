@@ -232,3 +232,15 @@ def test_a_faulty_placeholder_is_named(
     template.write_text("# Title\n\n{frontier H2}: {frontier H2 answer}, {frontier trials} trials\n")
     assert main(["paper", str(template), "--page", str(tmp_path / "paper.md")]) == 0
     assert "\n-6.6 ± 0.6: yes, 374 trials\n" in (tmp_path / "paper.md").read_text()
+
+
+def test_a_template_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    template, page = tmp_path / "paper.txt", tmp_path / "paper.md"
+    page.write_text("kept")
+    arguments = ["paper", str(template), "--page", str(page)]
+    assert main(arguments) == 2
+    assert f"{template}: file not found" in capsys.readouterr().err
+    template.write_bytes(b"# Title \xff")
+    assert main(arguments) == 2
+    assert "UTF-8" in capsys.readouterr().err
+    assert page.read_text() == "kept"
