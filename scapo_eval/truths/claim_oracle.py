@@ -230,7 +230,6 @@ class _Known:
     Attributes:
         scene: The scene graph.
         things: Mapping from each label to the objects with this label.
-        relations: Labels of both ends and canonical word of each relation, as (label, word, label).
     """
 
     def __init__(self, scene: SceneGraph) -> None:
@@ -238,11 +237,16 @@ class _Known:
         self.things: dict[str, list[Thing]] = {}
         for thing in scene.things:
             self.things.setdefault(thing.label, []).append(thing)
-        self.relations = {
+        self._attributes: dict[str, list[set[str]]] = {}
+
+    @cached_property
+    def relations(self) -> set[tuple[str, str, str]]:
+        """Labels of both ends and canonical word of each relation, as (label, word, label)."""
+        scene = self.scene
+        return {
             (scene.things[subject].label, _predicate(words), scene.things[other].label)
             for subject, words, other in scene.relations
         }
-        self._attributes: dict[str, list[set[str]]] = {}
 
     def attributes(self, label: str) -> list[set[str]]:
         """Returns the canonical attributes of each object with a given label."""
