@@ -1,4 +1,5 @@
-"""Evaluation and rewards for faithful and informative image descriptions: matching, segmentation, rewards and scores.
+"""Matching, segmentation, rewards and scores for evaluating and training models that describe images faithfully and
+informatively.
 
 Public names are imported on first use (PEP 562), so ``import scapo_eval`` is fast and never imports torch, spaCy, NLTK
 or pandas.

@@ -25,7 +25,8 @@ def compare(
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Results:
-    """Compares runs of one benchmark with the first run by means of differences, intervals and paired tests.
+    """Compares runs of one benchmark with the first of these runs, and computes differences, intervals and paired
+    tests.
 
     Args:
         runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or by
@@ -70,7 +71,8 @@ def compare(
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Returns the Python function, such as ``scapo_eval.NAME``, that scores a benchmark from this or another package.
+    """Returns the Python function ``scapo_eval.NAME`` that scores a benchmark. The benchmark may belong to this package
+    or to another package.
 
     Args:
         name: Name of the benchmark. The function for the benchmark ``capscore`` is :func:`scapo_eval.score`.

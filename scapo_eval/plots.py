@@ -78,7 +78,7 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
 
     Args:
         folders: Folders of training runs; see docs/report.md.
-        smooth: Number of steps over which lines are averaged, or None for a 30th of the steps in the longest run.
+        smooth: Number of steps in the moving average, or None for 1/30 of the steps in the longest run.
         style: Fields of :class:`Style` as keyword arguments.
 
     Raises:

@@ -20,8 +20,8 @@ def _leave(number: int, frame: object) -> None:
 
 
 def interrupts_are_errors() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt again. While PyTorch is being imported, Ctrl-C ends the process without a
-    traceback.
+    """Makes Ctrl-C raise KeyboardInterrupt again after PyTorch has been imported. During the import of PyTorch, Ctrl-C
+    ends the process without a traceback.
     """
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Checks at the start of a run that ``model.attention`` computes the same log-probabilities as the default."""
+"""A check at the start of a run that ``model.attention`` computes the same log-probabilities as the default."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXACT_GAP, MEAN_GAP = 1e-4, 0.05
 def check_attention(
     policy: Policy, processor: Any, sources: Sequence[PromptRecord], settings: Model, process_group: ProcessGroup
 ) -> None:
-    """Compares the log-probabilities of two short responses to a picture with those that PyTorch's attention yields.
+    """Compares the log-probabilities of two short responses to an image with those that PyTorch's attention yields.
 
     The forward and backward passes of an update are run once, because some kernels lack a backward pass on some
     devices.

@@ -66,7 +66,7 @@ class Run:
 
     Attributes:
         output: Folder of the training run.
-        seed: Seed for sampling and for the prompt order, which are the only random parts of the loop.
+        seed: Seed for sampling and for the prompt order, which are the only sources of randomness in the loop.
         steps: Number of optimization steps. If the value is 0, training makes ``data.epochs`` passes over the prompts.
         save_every: Number of steps between checkpoints. With 0, only the final state is saved.
         async_save: True to continue training while a checkpoint is written. This setting needs host memory for a copy
@@ -76,7 +76,7 @@ class Run:
             evaluation.
         samples_every: Interval, in steps, at which responses are written to ``samples.jsonl``, and the best and worst
             rollouts to ``extremes.jsonl``.
-        samples: Number of responses to write on each occasion. The responses are taken from the evaluation or from the
+        samples: Number of responses to write each time. The responses are taken from the evaluation or from the
             training step.
         trackers: Names of additional destinations for metrics: ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
@@ -84,8 +84,8 @@ class Run:
             kept in ``best/`` and exported instead of the last checkpoint.
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
-        patience: Training ends after this number of consecutive evaluations without a better value of ``keep_best``. If
-            the value is 0, training does not end early.
+        patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
+            If the value is 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75 (for jobs with a time
             limit). If the value is 0, the duration of training is not limited.
     """
@@ -112,21 +112,22 @@ class Model:
     """Policy model.
 
     Attributes:
-        path: Folder, or name on a hub, of a model with a vision tower.
+        path: Folder of a model with a vision tower, or its name on a model hub.
         revision: Branch, tag or commit, for a model on a hub.
         dtype: Number format of the computation. Trained weights are stored in float32 or wider, because bfloat16
             weights would lose 96 % of the updates at a learning rate of 2e-6. ``float64`` is intended for comparisons
             of computations that differ only in rounding.
-        attention: Attention kernel for families on the general path. At the start, log-probabilities are compared with
-            those of ``sdpa``. Families with shared prompts have their own attention.
+        attention: Attention kernel for model families on the general path, which has no shared prompts. At the start,
+            log-probabilities are compared with those of ``sdpa``. Families with shared prompts use their own attention
+            implementation.
         gradient_checkpointing: True to keep only layer inputs and to recompute all other activations in the backward
             pass.
         reference: Location of the reference model's frozen weights. With ``device``, the weights are kept on the device
             in the format ``dtype``, sharded like the policy. With ``cpu``, the weights are kept in pinned host memory
             and copied to the device when they are used.
-        shard_within: Processes that share one copy of the weights. ``world``: all processes. ``machine``: the processes
-            of a machine; gradients are averaged across machines. This setting needs more memory but causes less network
-            traffic.
+        shard_within: Processes that share one copy of the weights. With ``world``, all processes share one copy. With
+            ``machine``, the processes of each machine share one copy, and gradients are averaged across machines. The
+            value ``machine`` needs more memory but causes less network traffic.
         min_pixels: Minimum number of pixels after resizing, for processors that support a minimum. With 0, the default
             of the processor applies.
         max_pixels: Maximum number of pixels after resizing, for processors that support a maximum. With 0, the default
@@ -248,49 +249,50 @@ class Credit:
     """Settings for rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-        scheme: Name of the scheme (``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo`` or ``dr_grpo``),
-            or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
+        scheme: Name of the scheme, or a custom function ``file.py:name`` (:class:`scapo_train.credit.Sampled`). The
+            schemes are ``scapo``, ``object`` (one piece per mention), ``grpo``, ``dapo`` and ``dr_grpo``.
         reward: Reward of the response-level schemes, ``hal`` (``1 - hal_rate``) or ``cap`` (``cap_score``).
             Response-level schemes require this setting.
         beta: Weight of ``cover_rate`` relative to ``1 - hal_rate`` in the F-beta score that ``reward = "cap"`` uses. If
             the value is 1, the score is ``cap_score``.
-        form: Settings for the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and KL term. With
-            ``original``, baselines use their published settings.
+        form: Source of the loss settings for the baselines. With ``paper``, baselines use SCAPO's normalizer, clip and
+            KL term. With ``original``, baselines use their published settings.
         ablation: Name of an ablation of SCAPO (``additive``, ``full_repeat`` or ``no_reg``), or an empty string for no
             ablation.
         robust: True to use the settings of :meth:`scapo_eval.RewardConfig.robust`, which resist known methods of gaming
             the reward. Non-default settings in this section take precedence.
         r_g: Reward of a piece with a new correct object.
-        r_rep: Reward for a piece that only repeats objects from earlier pieces. A negative value is a penalty.
+        r_rep: Reward for correct objects that earlier pieces have already named. A negative value is a penalty.
         r_h: Penalty for a hallucinated object.
         r_reg: Penalty for a piece without an object.
-        lam_g: Rate at which the reward grows with the number of new correct objects in a piece.
-        lam_h: Rate at which the penalty grows with the number of hallucinated objects in a piece.
-        rule: Rule for the division of responses into pieces.
-        claims: Which mentions count: ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
+        lam_g: Name of the function that scales the number of new correct objects in a piece, such as ``min1`` or
+            ``linear``.
+        lam_h: Name of the function that scales the number of hallucinated objects in a piece.
+        rule: Segmentation rule, which divides responses into pieces.
+        claims: Mentions that count: ``all`` (as in the paper), ``asserted``, ``certain`` or ``visual``.
         kinds: Kinds of claims that count. The paper uses ``presence``. If ``scenes`` is given, ``count``,
             ``attribute``, ``relation`` and ``text`` are also possible. In the log, ``hal_rate``, ``cover_rate`` and
             ``cap_score`` refer only to presence.
-        scenes: Paths of files that describe more about the training and held-out images than presence (docs/claims.md).
+        scenes: Paths of files with ground truth beyond presence for the training and held-out images (docs/claims.md).
             If several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
             penalty for a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
             improbable tokens are not penalized. A value above 0 requires ``loss.kl``.
-        reference_ratio: Maximum ratio between the joint probabilities that the policy and the reference assign to the
-            tokens of a piece, excluding object names. The penalty of a piece with a larger ratio is at least ``r_h``.
-            At the start, the ratio is 1. If the value is 0, as in the paper, the ratio is not limited. A value above 0
-            requires ``loss.kl``.
-        stop: Credit for the decisions to continue or to end. With ``group``, the first token of each piece and the
-            end-of-sequence token get the advantage of continuing over ending, estimated from the group
-            (:mod:`scapo_eval.rewarding.stopping`). If this value is empty, as in the paper, the decisions to continue
-            or to end receive no separate credit.
+        reference_ratio: Maximum ratio of the policy's to the reference's joint probability for the tokens of a piece,
+            excluding object names. The penalty of a piece with a larger ratio is at least ``r_h``. At the start, the
+            ratio is 1. If the value is 0, as in the paper, the ratio is not limited. A value above 0 requires
+            ``loss.kl``.
+        stop: Credit for the decisions to continue or to end. With ``group``, the first token of each piece gets the
+            advantage of continuing, and the end-of-sequence token gets that of ending. Both are estimated from the
+            group (:mod:`scapo_eval.rewarding.stopping`). If this value is empty, as in the paper, the decisions to
+            continue or to end receive no separate credit.
         eos: Method that determines the credit of the end-of-sequence token.
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
             equal.
-        overlong: Length, in tokens, of the interval before ``max_new_tokens`` in which the original form of ``dapo``
-            reduces the reward of a response by 0 to 1.
+        overlong: Number of tokens before ``max_new_tokens`` over which the length penalty of ``dapo`` in its original
+            form grows from 0 to 1.
     """
 
     scheme: str = "scapo"
@@ -395,7 +397,7 @@ class Preference:
 
 @dataclass(frozen=True)
 class Optim:
-    """Settings for the optimizer and for the division of batches.
+    """Settings for the optimizer and for the division of batches into mini-batches and micro-batches.
 
     Attributes:
         optimizer: Name of the optimizer, ``adamw`` or ``adamw8bit`` (from torchao). The moments of ``adamw8bit`` need a
@@ -440,8 +442,8 @@ class Alarms:
         repeated_share: Share of responses that repeat a sentence, or that contain the same four words three times.
         without_claim_share: Share of responses that name no object.
         length_factor: Maximum factor by which the mean response length may exceed or fall below that of the first step.
-        cover_share: Threshold for the ratio of ``cover_rate`` to its value in the first step; below this threshold,
-            coverage is regarded as collapsed.
+        cover_share: Minimum ratio of ``cover_rate`` to its value in the first step. A smaller ratio means that coverage
+            has collapsed.
         truncated_share: Share of responses that were truncated at ``rollout.max_new_tokens``.
         zero_reward_share: Share of pieces with reward 0.
     """

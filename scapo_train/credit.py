@@ -74,8 +74,8 @@ class Sampled:
             coefficients.
         group: Number of responses per prompt. The responses to a prompt are adjacent.
         reward: Reward that computed ``columns``, with its vocabulary and ground truth.
-        logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under the
-            policy that sampled the tokens or under the reference. The reference requires ``loss.kl`` to be above 0;
+        logprobs: Function that returns the tokens' log-probabilities at the temperature of the rollouts, under either
+            the policy that sampled the tokens or the reference. The reference requires ``loss.kl`` to be above 0;
             otherwise, the call raises InputError. A call for the policy may need a forward pass on all ranks, so a
             scheme must call the function either in every step or never.
     """
@@ -104,13 +104,11 @@ class Sampled:
         return per_response
 
     def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-        """Returns the (T_i,) advantages of each response's tokens that result from the given (parts,) rewards of
-        pieces.
-        """
+        """Returns the (T_i,) token advantages of each response that result from the given (pieces,) rewards."""
         return replace(self.columns, reward=rewards).token_advantages(self.offsets, finished=self.finished)
 
     def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the (parts,) sums of the given values over the tokens of each piece. The values are (T_i,) arrays,
+        """Returns the (pieces,) sums of the given values over the tokens of each piece. The values are (T_i,) arrays,
         one per response.
         """
         indptr, sums = self.columns.indptr, np.zeros(len(self.columns.reward))
@@ -204,20 +202,20 @@ def credit(
 
 
 def wording_charged(sampled: Sampled, floor: float, ratio: float) -> NDArray[np.float64]:
-    """Returns the (parts,) rewards with a penalty of at least ``r_h`` for pieces whose wording departs from the
+    """Returns the (pieces,) rewards, with a penalty of at least ``r_h`` for pieces whose wording departs from the
     reference.
 
-    The tokens of object names do not count. With the rewards of the paper, malformed text is the continuation with the
-    smallest penalty if no object name has a positive expected reward, because a piece without claims costs only
-    ``r_reg``. This penalty is not part of the paper; see docs/laboratory.md.
+    The tokens of object names are ignored. With the rewards of the paper, a piece without claims costs only ``r_reg``.
+    If no object name has a positive expected reward, malformed text is therefore the continuation with the smallest
+    penalty. This penalty is not part of the paper; see docs/laboratory.md.
 
     Args:
         sampled: Responses and the rewards of their pieces.
-        floor: A piece is charged if the reference gives one of its tokens a probability below this value. With 0, no
-            piece is charged.
-        ratio: A piece is charged if the joint probability of its tokens under the policy is more than this many times
-            their joint probability under the reference. At the start, the policy equals the reference, so no piece is
-            charged. With 0, no piece is charged.
+        floor: A piece is penalized if the reference assigns one of its tokens a probability below this value. With 0,
+            no piece is penalized.
+        ratio: A piece is penalized if the joint probability of its tokens under the policy exceeds their joint
+            probability under the reference by more than this factor. At the start, the policy equals the reference, so
+            no piece is penalized. With 0, no piece is penalized.
     """
     charged = np.zeros(len(sampled.columns.reward), dtype=np.bool_)
     reference = sampled.logprobs("reference")

@@ -132,7 +132,7 @@ def read_prompts(
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """One line of a file of pairs, which contains a prompt with a preferred and a rejected response.
+    """One line of a pairs file: a prompt with a preferred and a rejected response.
 
     Attributes:
         line: Number of the line in the file.
@@ -315,7 +315,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: s
 
 
 class Prompts:
-    """Preparation of prompts for the model: the next prompts are prepared during the current step.
+    """Preparation of prompts for the model. The next prompts are prepared during the current step.
 
     Args:
         sources: Records of the prompts file.
@@ -382,7 +382,7 @@ class Prompts:
         return [self._workers.submit(self._made, index) for index in indices]
 
     def _made(self, index: int) -> Prompt | str:
-        """Returns the prepared prompt, or its fault."""
+        """Returns the prepared prompt, or a message that describes its fault."""
         source = self.sources[index]
         turns = list(source.messages)
         text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)

@@ -1,5 +1,5 @@
-"""Process group of a training run, with the rank of each process, collective operations, and an exit that all processes
-share.
+"""Process group of a training run, with the rank of each process, collective operations, and the joint exit of all
+processes.
 
 With torchrun, a run has several processes. Without torchrun, a run has one process, and collective operations have no
 effect.
@@ -74,7 +74,7 @@ class ProcessGroup:
 
 
 def backend_of(device: torch.device) -> str:
-    """Returns the backend for collective operations. On GPUs, tensors in host memory are reduced by gloo."""
+    """Returns the backend for collective operations. On GPUs, tensors in host memory are reduced with gloo."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 

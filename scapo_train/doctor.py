@@ -1,5 +1,4 @@
-"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks within minutes that training works correctly on
-this machine.
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: checks in minutes that training works on this machine.
 
 The checks use the same number of ranks as training:
 
@@ -8,10 +7,11 @@ The checks use the same number of ranks as training:
 - Three steps of the actual training run succeed. With vLLM, the pixels, log-probabilities and synchronized weights must
   also match those of the trainer (see :mod:`scapo_train.samplers.vllm`).
 - If a run is killed after its first checkpoint, it resumes and ends in the same state.
-- On GPUs, the peak memory of a step does not exceed the plan. The duration of a step is printed beside the plan.
+- On GPUs, the peak memory of a step does not exceed the plan. The measured duration of a step is printed next to the
+  planned duration.
 
-The report is printed and written to ``run.output/doctor.json``. If a check failed, training in the folder
-``run.output`` is refused.
+The report is printed and written to ``run.output/doctor.json``. If a check failed, training runs in the folder
+``run.output`` refuse to start.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Check:
     Attributes:
         name: Name of the check.
         ok: True if the check passed, False if it failed, None for a note.
-        said: Text that states the observed result.
+        said: Description of the observed result.
     """
 
     name: str
@@ -273,7 +273,7 @@ def _device() -> str:
 
 
 def _on_ranks(out: Path) -> int:
-    """Checks collective operations and the gradients of a small model on one rank. The first rank writes the
+    """Checks, on every rank, collective operations and the gradients of a small model. The first rank writes the
     results.
     """
     import torch

@@ -1,10 +1,10 @@
-"""``python -m scapo_train.floor CONFIG``: prints the number of pieces that ``credit.reference_floor`` would charge at
-the start.
+"""``python -m scapo_train.floor CONFIG``: prints the share of pieces that ``credit.reference_floor`` penalizes.
 
 A floor that suits one model can penalize a third of the pieces of another model. The command samples responses from the
-start model in the same way as in the first training steps. For each piece, it computes the lowest probability that the
-reference assigns to a token outside object names. The first table shows the floor at which a given share of pieces is
-charged, and the second table shows the share that is charged at a given floor. Nothing is trained.
+initial model in the same way as in the first training steps. For each piece, the command computes the lowest
+probability that the reference assigns to a token outside of object names. The first table shows the floor at which a
+given share of pieces is penalized, and the second table shows the share of pieces that a given floor penalizes. The
+command does not train the model.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class LowestProbabilities:
-    """Lowest probability of a token in each piece under the reference.
+    """The lowest probability that the reference assigns to a token, for each piece.
 
     Attributes:
         log_probability: (pieces,) lowest log-probability of a token outside of object names. The value is infinite for
-            pieces that consist of a name.
+            pieces that consist only of object names.
         prompt: (pieces,) number of the prompt to which each piece belongs.
     """
 
@@ -49,11 +49,11 @@ class LowestProbabilities:
     prompt: NDArray[np.int64]
 
     def floor_of(self, share: float) -> float:
-        """Returns the floor at which a given share of the pieces is charged."""
+        """Returns the floor at which a given share of the pieces is penalized."""
         return float(np.exp(np.quantile(self.log_probability, share, method="lower")))
 
     def share_of(self, floor: float) -> tuple[float, float, float]:
-        """Returns the share of the pieces that a floor charges, and the 95 % interval of this share (bootstrap over
+        """Returns the share of pieces that a floor penalizes, and the 95 % interval of this share (bootstrap over
         prompts).
         """
         prompts, at = np.unique(self.prompt, return_inverse=True)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: int) -> LowestProbabilities:
-    """Samples responses from the start model, and returns, on every rank, the lowest probability in each piece.
+    """Samples responses from the initial model, and returns, on every rank, the lowest probability in each piece.
 
     Args:
         config: Settings of the training run, with ``loss.kl`` above 0.
@@ -120,7 +120,7 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
 
 
 def _of_batch(trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns, for each piece in a batch, its lowest log-probability and the number of its prompt in the batch."""
+    """Returns, for each piece in a batch, the lowest log-probability of its tokens and the index of its prompt."""
     encoded = encode(
         trainer.policy, trainer.prompts.take(trainer.own_indices(trainer.step)), trainer.process_group.device
     )

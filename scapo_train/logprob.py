@@ -35,7 +35,7 @@ class TokenStatistics(NamedTuple):
     Attributes:
         logprob: Log-probability of the token.
         entropy: Entropy of the token's distribution, in nats.
-        end: Probability that the sequence ends in place of the token.
+        end: Probability that the sequence ends at the position of the token.
     """
 
     logprob: Tensor

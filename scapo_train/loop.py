@@ -189,9 +189,7 @@ class Loop(ABC):
 
     @property
     def objective(self) -> str:
-        """Text that contains further settings, besides the configuration, that a resumed run must share with its
-        checkpoint.
-        """
+        """Text with settings outside the configuration that a resumed run must share with its checkpoint."""
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
@@ -209,7 +207,7 @@ class Loop(ABC):
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
-        """Prepares the prompts for the model and leaves room for a response."""
+        """Prepares the prompts for the model, with lengths that leave room for a response."""
         return _prompts(self.config, sources, models)
 
     def make_sampler(self, models: Models) -> Sampler:

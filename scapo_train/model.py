@@ -42,11 +42,12 @@ from .families.shared import SharedPolicy
 
 @dataclass(frozen=True)
 class Family:
-    """Model family whose log-probabilities and greedy answers in this package equal those in transformers.
+    """Supported model family, whose log-probabilities and greedy responses are the same in this package as in
+    transformers.
 
     Attributes:
         name: Name of the family.
-        policy: Class that computes the forward pass, either with shared prompts or along the general path.
+        policy: Class that computes the forward pass, either with shared prompts or on the general path.
         language: Name of the attribute of ``vlm.model`` that contains the language model.
         one_dtype: True if transformers requires the outputs and the weights of the vision tower to have the same dtype,
             which must then be the dtype of the embedding.
@@ -379,7 +380,7 @@ def shard(policy: Policy, dtype: torch.dtype, mesh: DeviceMesh, *, offload: bool
 
 
 def _from_first(objects: list[Any]) -> list[Any]:
-    """Sends the objects of the first rank to all ranks, and returns them."""
+    """Broadcasts the objects of the first rank to all ranks, and returns them."""
     dist.broadcast_object_list(objects, src=0)
     return objects
 

@@ -174,8 +174,8 @@ class Trainer(Loop):
         credited: CreditedBatch,
         update: UpdateResult,
     ) -> Metrics:
-        """Returns the metrics of a step, computed over all ranks, reports alarms, and, if samples are due after this
-        step, writes the best and worst responses.
+        """Returns the metrics of a step, computed over all ranks, and reports alarms. If samples are due after this
+        step, the best and worst responses are written.
         """
         truth, process_group = self.reward.truth, self.process_group
         sums = response_sums(credited, responses, truth.n_present[truth.rows(self._image_ids(encoded))])

@@ -37,14 +37,14 @@ DISAGREEMENT = MetricSet(
 
 @dataclass(frozen=True, slots=True)
 class RunAgreement:
-    """Agreement between two annotation runs on the cells with verdicts in both runs.
+    """Agreement between two annotation runs on the cells that both runs judged.
 
     Attributes:
         images: Number of images in which both runs judged at least one cell.
         cells: Number of cells that both runs judged.
         differ: Number of cells with different verdicts.
-        shares: Mapping from the metrics in ``DISAGREEMENT`` to their values (None if the denominator is 0) and
-            bootstrap intervals over images.
+        shares: Mapping from each metric in ``DISAGREEMENT`` to its value (None if the denominator is 0) and its
+            interval from a bootstrap over images.
         labels: (name, number of cells, cells present only in the first run, cells present only in the second run) for
             each label, sorted by decreasing number of differences.
     """
@@ -60,8 +60,8 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     """Compares two runs cell by cell. Cells are identified by image id and label, or by image id and claim.
 
     Args:
-        first: First run of the comparison.
-        second: Reference run.
+        first: Run that is compared with the reference run.
+        second: Run that serves as the reference.
         resamples: Number of bootstrap resamples for the intervals.
         seed: Seed of the bootstrap's random numbers.
 
@@ -111,5 +111,5 @@ def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.i
 
 
 def _cells(store: Store) -> Iterator[tuple[str, ClaimKey | None]]:
-    """Yields the image id and the claim of every row. The claim is None if the cells represent labels."""
+    """Yields the image id and the claim of every row. The claim is None if each cell is an image-label pair."""
     yield from zip(store.image_ids, store.claims or repeat(None), strict=False)

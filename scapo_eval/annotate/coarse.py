@@ -1,5 +1,5 @@
-"""The first annotation pass over all cells. It asks one question per image and label, one question per call about
-several labels, or one question per claim about an image.
+"""The first annotation pass over all cells. Each question is about one label in an image, about several labels in an
+image, or about one claim about an image.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def claims_in(
         kinds: Kinds of claims to find.
 
     Returns:
-        The claims for each image in a fixed order, and the number of captions for other images.
+        The claims for each image in a fixed order, and the number of captions of images that do not belong to the run.
 
     Raises:
         InputError: If a file cannot be read.
@@ -68,12 +68,12 @@ def claims_in(
 
 @dataclass(frozen=True)
 class JudgedClaims:
-    """Claims that another command has already decided.
+    """Claims that were judged outside the run, by another command or in a claim matrix.
 
     Attributes:
         name: Name and hash of the file, which identify the judge in the history.
         states: Image id -> claim -> state: 1 true, 0 false, -1 undecided.
-        notes: Remarks about unused parts of the file.
+        notes: Remarks about data in the file that is not used.
     """
 
     name: str
@@ -108,7 +108,8 @@ class JudgedClaims:
         return cls(f"{Path(path).name}@{scenes.fingerprint}", states, scenes.notes)
 
     def store(self, store: Store, rows: NDArray[np.bool_]) -> None:
-        """Stores the known states of claims without a verdict. The judge is asked about all others.
+        """Stores the known states of those claims that have no verdict in the run yet. The judge is asked about all
+        others.
 
         Args:
             store: Run that contains claims, opened for writing.
@@ -148,8 +149,8 @@ def open_or_create(
         folder: Folder of the run.
         images: Images of the run.
         vocabulary: Vocabulary of the run.
-        claims: Claims that are the cells of the run. If this is None, each combination of an image and a label becomes
-            a cell.
+        claims: Claims about the images, each of which becomes a cell of the run. If ``claims`` is None, each
+            combination of an image and a label becomes a cell.
 
     Raises:
         InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
@@ -188,7 +189,7 @@ def prompts_for(
     Args:
         vocabulary: Labels to ask about, in order.
         labels_per_call: Number of labels per prompt.
-        template: Custom template. If no template is given, the shipped template is used.
+        template: Custom template for the prompts. If no template is given, the shipped template is used.
         one_word: True to ask for only the word yes or no and to store its probability.
 
     Raises:
@@ -217,7 +218,7 @@ def coarse(
 
     Args:
         store: Run that is open for writing.
-        session: Session of the judge.
+        session: Engine of the judge, with the journal of its completions.
         prompts: Prompts from :func:`prompts_for`, or the prompts of the run's claims.
         sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.

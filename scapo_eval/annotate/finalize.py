@@ -1,5 +1,5 @@
-"""Exports a run: writes the matrix E* or the claim matrix to a file for scorers and rewards, and writes a card that
-describes the origin of the matrix.
+"""Export of a run: the matrix E* or the claim matrix, as a file for scorers and rewards, and a data card that describes
+the origin of the matrix.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def finalize(
             contains the probabilities.
 
     Returns:
-        The content of the data card.
+        The data card as a dictionary.
 
     Raises:
         InputErrors: If cells have no verdict although ``allow_unknown`` is false. The error lists the first cells
@@ -303,8 +303,8 @@ def markdown(card: Mapping[str, Any]) -> str:
 
 
 def _subject(card: Mapping[str, Any]) -> list[str]:
-    """Returns what the matrix decides, together with the numbers of images and labels, or the number of claims of each
-    kind.
+    """Returns the first lines of the card: a description of the matrix, and either the numbers of images and labels or
+    the number of claims of each kind.
     """
     cells, images, claims = card["cells"], card["images"], card.get("claims")
     if claims:

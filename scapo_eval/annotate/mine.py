@@ -1,16 +1,15 @@
-"""Contradictions between rollouts and the judge: cells that should be asked about again, and labels that need their own
-prompts.
+"""Contradictions between rollouts and the judge: cells to ask about again, and labels that need their own prompts.
 
-Several rollouts of an image are treated as several witnesses. Two rates, which are estimated from all images, describe
-the reliability of the rollouts. The rate ``p1`` is the share of rollouts that mention a label, computed over the images
-in which the judge calls the label present. The rate ``p1`` is estimated per label. Among the rollouts for images in
-which a label is absent according to the judge, the rate ``p0`` is the share that mentions the label. The rate ``p0`` is
-estimated over all labels. If ``p0`` were estimated per label, a judge that always misses a label would go unnoticed.
-The evidence against the verdict of a cell is the log-likelihood ratio of the mentions in the image's rollouts. Both
-kinds of disagreement are ranked by the log-likelihood ratio. In cases of the first kind, many rollouts claim a label
-that is judged absent. In the second kind, no rollout mentions a label that is judged present and is usually mentioned.
-Rollouts from one model repeat each other's errors. Therefore, the ranking shows which cells to check, but not which of
-the two sides is right.
+Each rollout of an image is treated as a separate piece of evidence about the labels of the image. Two rates, which are
+estimated from all images, describe the reliability of the rollouts. The rate ``p1`` is the share of rollouts that
+mention a label, computed over the images in which the judge calls the label present. The rate ``p1`` is estimated per
+label. The rate ``p0`` is the share of rollouts that mention a label, computed over the images in which the judge calls
+the label absent. The rate ``p0`` is estimated over all labels. If ``p0`` were estimated per label, a judge that always
+misses a label would go unnoticed. The evidence against the verdict of a cell is the log-likelihood ratio of the
+mentions in the image's rollouts. Both kinds of disagreement are ranked by the log-likelihood ratio. In cases of the
+first kind, many rollouts claim a label that is judged absent. In cases of the second kind, no rollout mentions a label
+that is judged present, although rollouts usually mention this label. Rollouts from one model repeat each other's
+errors. Therefore, the ranking shows which cells to check, but not which of the two sides is right.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ class LabelConfusion:
         silent_present: Number of disputed cells that are judged present.
         claim_rate_present: Share of rollouts that mention the label, among the rollouts for images in which the label
             is judged present (NaN if there are no such rollouts).
-        claim_rate_absent: Share of rollouts that mention the label, computed over the images in which it is judged
-            absent.
+        claim_rate_absent: Share of rollouts that mention the label, among the rollouts for images in which the label is
+            judged absent (NaN if there are no such rollouts).
         with_label: Label that may be confused with ``label``: the label whose frequency in the disputed images exceeds
             its frequency in all images by the largest amount. The value is an empty string if no other label is present
             in at least half of the disputed images.
@@ -211,8 +210,8 @@ def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArra
 def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
     """Returns the labels that need their own prompts.
 
-    A label needs its own prompt if at least ``least`` of its cells are disputed, and if the disputed cells are more
-    than 5 % of the label's present cells.
+    A label needs its own prompt if at least ``least`` of its cells are disputed, and if the number of disputed cells
+    exceeds 5 % of the number of cells in which the label is judged present.
     """
     return [
         label

@@ -46,7 +46,7 @@ Prompt: TypeAlias = LabelPrompt | ClaimPrompt
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, which consists of an image and a prompt that asks for the verdicts of some of the image's cells.
+    """A call, which consists of an image and a prompt that asks for verdicts on some of the image's cells.
 
     Attributes:
         row: Row of the image or claim in the matrix.
@@ -107,7 +107,7 @@ class PassOutcome:
 
     Attributes:
         calls: Number of calls that were made.
-        cells: Number of cells that were asked about in the calls.
+        cells: Number of cells that the calls asked about.
         present: Number of stored verdicts that declare a label present.
         changed: Number of stored verdicts that differ from the cell's earlier verdict.
         unread: Cells whose answer could not be parsed, each with its answer.
@@ -161,7 +161,7 @@ def run_pass(
 
     Args:
         store: Run that is open for writing.
-        session: Session of the judge.
+        session: Engine of the judge, with the journal of its completions.
         calls: Calls to make, ordered by image.
         total: Total number of calls.
         sampling: Sampling settings of the judge.
@@ -243,7 +243,9 @@ def _write(
     reason: str,
     outcome: PassOutcome,
 ) -> None:
-    """Stores the verdicts of a block, prompt by prompt, except those that a cell already has from an identical call."""
+    """Stores the verdicts of a block, prompt by prompt. A verdict is omitted if the cell already has the same verdict
+    from an identical call.
+    """
     cells: dict[tuple[PassKind, str, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)

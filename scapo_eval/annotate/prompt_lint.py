@@ -1,5 +1,4 @@
-"""Checks that prompts and aliases are consistent, because a judge must count every object that the matcher assigns to
-the label.
+"""Consistency checks for prompts and aliases. A judge must count every object that the matcher assigns to the label.
 
 For example, the word "stool" in a caption is a claim of ``chair``. If a prompt excludes subtypes or stools, the matrix
 marks ``chair`` as absent although claims that refer to stools are true. The checks report the following kinds of
@@ -38,7 +37,7 @@ _ENDS = re.compile(r"(?<=[.;!?])\s+")
 
 @dataclass(frozen=True, slots=True)
 class PromptFinding:
-    """Aliases of a label that name objects which a judge who follows a prompt may fail to count.
+    """Aliases of a label whose objects a judge may fail to count if the judge follows a prompt.
 
     Attributes:
         kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``; see the docstring of this module.
@@ -58,7 +57,9 @@ class PromptFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence of a prompt, with a flag for exclusions and the label that it refers to ("" for all labels)."""
+    """A sentence of a prompt, with a flag that is True if the sentence excludes objects, and the label that the
+    sentence refers to ("" for all labels).
+    """
 
     text: str
     excludes: bool

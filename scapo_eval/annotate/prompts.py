@@ -213,7 +213,7 @@ class LabelPrompt:
 
     @cached_property
     def id(self) -> str:
-        """The text ``name@hash``. The hash in the id covers the entire request except the image."""
+        """Id of the prompt, in the form ``name@hash``. The hash covers the entire request except the image."""
         form = self.choices or self.schema
         return f"{self.name}@{digest([self.system, self.user, json.dumps(form, sort_keys=True)])}"
 
@@ -247,7 +247,7 @@ class LabelPrompt:
         return read_verdicts(text, self.labels)
 
     def document(self) -> dict[str, Any]:
-        """Returns the prompt's record in ``prompts.jsonl`` of a run."""
+        """Returns the record that represents the prompt in the run's file ``prompts.jsonl``."""
         return {
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
             "user": self.user, **({"choices": list(self.choices)} if self.choices else {"schema": self.schema}),
@@ -261,8 +261,9 @@ class ClaimPrompt:
     Attributes:
         id: The text ``claim@hash``. All claims share the id, because their prompts differ only in the question.
         claim: Claim in the question.
-        task: Text of the user turn, with ``{question}``.
-        choices: The words "yes" and "no", if P(yes) is read. Otherwise, the value is empty.
+        task: Text of the user turn, with the placeholder ``{question}``.
+        choices: The words "yes" and "no" if P(yes) is read from the answer, or an empty tuple otherwise. Otherwise, the
+            value is empty.
     """
 
     id: str
@@ -286,7 +287,7 @@ class ClaimPrompt:
         return None if answer is None else (state_of(self.claim[0], answer),)
 
     def document(self) -> dict[str, Any]:
-        """Returns the prompt's record in ``prompts.jsonl`` of a run."""
+        """Returns the record that represents the prompt in the run's file ``prompts.jsonl``."""
         record = {"prompt": self.id, "kind": self.kind, "labels": [], "system": "", "user": self.task}
         return {**record, "choices": list(self.choices)} if self.choices else record
 
@@ -296,7 +297,7 @@ def claim_prompts(claims: Sequence[ClaimKey], task: str = CLAIM_TASK, *, one_wor
 
     Args:
         claims: Claims to ask about.
-        task: Text of the user turn, with ``{question}``.
+        task: Text of the user turn, with the placeholder ``{question}``.
         one_word: True to read the probabilities of the words yes and no instead of an answer.
     """
     choices = YES_NO if one_word else ()
@@ -313,10 +314,11 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
     """Parses the verdicts in a judge's answer.
 
     The answer must be a single JSON object with exactly one verdict for every label. A code fence around the object and
-    a preceding thinking block are allowed. A verdict is ``{"present": true}`` or ``{"verification": "supported"}``.
-    Alternatively, the verdict or its bare value is stored under the name of the label. A verdict may be accompanied by
-    the key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or
-    has additional or missing labels.
+    a preceding thinking block are allowed. In an answer about a single label, the object can be the verdict itself:
+    ``{"present": true}`` or ``{"verification": "supported"}``. In all other answers, the name of each label is a key
+    whose value is the verdict, or only the value of the verdict, such as ``true``. A verdict may be accompanied by the
+    key ``evidence``. An answer yields no verdict if it is a refusal, contains other text, contains both keys, or has
+    additional or missing labels.
 
     Args:
         text: Answer of the judge.

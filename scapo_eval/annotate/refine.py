@@ -1,7 +1,7 @@
 """Second questions about selected cells, asked with label-specific prompts or, for labels that judges confuse, with
 joint prompts.
 
-The judge is asked again only about the cells of given labels, or about given cells. Verdicts by people are never
+The judge is asked again only about the cells of selected labels, or about selected cells. Verdicts by people are never
 changed. Every earlier verdict remains in the history with its reason.
 """
 
@@ -136,7 +136,7 @@ def refine(
 
     Args:
         store: Run that is open for writing.
-        session: Session of the judge.
+        session: Engine of the judge, with the journal of its completions.
         refinement: Cells to ask about, and the prompts for them.
         sampling: Sampling settings of the judge, or None for the defaults.
         report: Callback that receives a forecast of cost and time after every block.

@@ -1,4 +1,4 @@
-"""Annotation runs of individual shards, and their merge into a single run."""
+"""Annotation runs of individual shards, and a function that merges these runs into a single run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHARD = "shard.json"
 
 
 def keep_shard(store: Store, shard: Shard | None) -> None:
-    """Marks a run as one shard of the work, or checks that an existing mark refers to the same shard.
+    """Marks a run as the run of one shard, or checks that an existing mark refers to the same shard.
 
     Raises:
-        InputError: If the run was started as another shard, or as a run without shards.
+        InputError: If the run was started for another shard, or without shards.
     """
     path = store.folder / SHARD
     had = shard_of(store.folder) if path.exists() else None

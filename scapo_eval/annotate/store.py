@@ -1,7 +1,7 @@
 """The folder of an annotation run, which stores every verdict on every (image, label) cell with its provenance.
 
-The cells of a run can instead be claims about images. Each claim is then a row, and each kind of claim is a column:
-every row has exactly one cell, in the column of its kind.
+The cells of a run can instead be claims about images. Each claim is then a row, and each kind of claim is a column. A
+row has only one cell, which is in the column of the claim's kind.
 
 Stored verdicts are never overwritten. Verdicts are appended to ``verdicts.N.log`` (11 bytes each), and a long log is
 merged into the compressed ``verdicts.npz``. The log and the archive contain all versions of a cell, not only its
@@ -93,8 +93,8 @@ class Store:
         image_ids: Canonical image id of each row. If the cells are labels, every image is one row.
         paths: File path of each row's image.
         labels: Labels in the order of the columns, or the kinds of the claims.
-        matrix: (rows, labels) int8 matrix with 1 for present, 0 for absent, and -1 for images that failed and for cells
-            that are not judged or whose answer is unreadable.
+        matrix: (rows, labels) int8 matrix with 1 for present, 0 for absent, and -1 for unknown. A cell is unknown if it
+            is not judged, for example because its image failed, or if its answer is unreadable or undecided.
         prompts: Mapping from prompt ids to prompts.
     """
 
@@ -235,13 +235,13 @@ class Store:
 
     @property
     def excluded(self) -> Mapping[str, str]:
-        """Mapping from image ids to the reason why the image cannot be loaded. The cells of images that cannot be
+        """Mapping from the id of each image that cannot be loaded to the reason. The cells of images that cannot be
         loaded are unknown, and the final matrix omits these images.
         """
         return MappingProxyType(self._excluded)
 
     def refuse_claims(self) -> None:
-        """Raises an error, for commands that need labels, if the cells of the run are claims.
+        """Raises an error if the cells of the run are claims. Commands that need labels call this method.
 
         Raises:
             InputError: If the cells are claims.
@@ -266,7 +266,9 @@ class Store:
 
     @cached_property
     def cells(self) -> NDArray[np.bool_]:
-        """(rows, labels) mask of the cells of the run: all cells, or the cells of the kind of each row's claim."""
+        """(rows, labels) mask of the run's cells. In a run of claims, each row has a single cell, in the column of the
+        claim's kind. Otherwise, every position is a cell.
+        """
         if not self.claims:
             return np.ones(self.matrix.shape, dtype=np.bool_)
         kinds = np.array([self.columns[claim[0]] for claim in self.claims])
@@ -280,8 +282,8 @@ class Store:
         return {"image_id": self.image_ids[row], "label": self.labels[column], **question}
 
     def find(self, record: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Returns the row and column of the cell that a record names in the format of :meth:`name_of`, or None for
-        other cells.
+        """Returns the row and column of the cell that a record names in the format of :meth:`name_of`, or None if the
+        record names no cell of the run.
         """
         image, label, claim = (record.get(key) for key in ("image_id", "label", "claim"))
         if not isinstance(image, str) or not isinstance(label, str):
@@ -338,8 +340,8 @@ class Store:
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
-        """(images, labels) float32 matrix of P(present) for the current verdicts, with NaN for verdicts in words and
-        for unknown cells.
+        """(images, labels) float32 matrix of P(present) for the current verdicts, with NaN for unknown cells and for
+        verdicts without a probability.
         """
         found = np.full(self.matrix.shape, np.nan, dtype=np.float32)
         source = np.full(self.matrix.shape, _NONE, dtype=np.int64)
@@ -377,8 +379,8 @@ class Store:
 
     @property
     def provenances(self) -> tuple[CellProvenance, ...]:
-        """All provenances, in the order of their first verdicts. The positions in ``provenance_ids`` refer to the order
-        of this list.
+        """All provenances, in the order of their first verdicts. The array ``provenance_ids`` contains positions in
+        this list.
         """
         return tuple(self._provenances)
 
@@ -391,13 +393,13 @@ class Store:
 
     @property
     def provenance_ids(self) -> NDArray[np.int32]:
-        """(images, labels) matrix of the positions in ``provenances`` at which the provenances of the current verdicts
-        are stored, or -1 for cells without a verdict.
+        """(images, labels) matrix that contains, for each cell, the position of the current verdict's provenance in
+        ``provenances``, or -1 if the cell has no verdict.
         """
         return self._latest
 
     def history(self, row: int, label_id: int) -> list[tuple[int, CellProvenance]]:
-        """Returns all verdicts on a cell with the provenance of each verdict, oldest first."""
+        """Returns all verdicts on a cell, each with its provenance, oldest first."""
         verdicts = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
@@ -428,7 +430,7 @@ class Store:
 
         Args:
             name: Name of the JSON Lines file.
-            form: Type that each line must have, in msgspec's notation.
+            form: Type of each line, as a type annotation that msgspec accepts.
 
         Raises:
             InputError: If a line does not have the required type. The message states the line number.
@@ -470,7 +472,7 @@ class Store:
         """Appends all verdicts, prompts and exclusions of another run with the same images and vocabulary.
 
         Args:
-            other: Run whose content is appended.
+            other: Run whose verdicts, prompts and exclusions are appended.
         """
         self._must_write()
         ids = np.array([self._provenance_id(provenance) for provenance in other._provenances], dtype=np.uint32)

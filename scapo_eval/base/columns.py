@@ -16,7 +16,7 @@ class MentionColumns:
     """The mentions in many captions, as columns. The rows of caption ``i`` are ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
-        indptr: (captions + 1,) int64 bounds of the captions.
+        indptr: (captions + 1,) int64 row offsets that delimit the captions.
         start: (mentions,) int32 offset of each mention's first character in the original caption.
         end: (mentions,) int32 offset after each mention's last character.
         label_id: (mentions,) int32 position of the label in ``vocabulary.labels``, or, for a watched word, its value in
@@ -83,7 +83,7 @@ class SpanColumns:
     """The subsentences of many texts, stored as columns. The rows of text ``i`` are ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
-        indptr: (texts + 1,) int64 bounds of the texts.
+        indptr: (texts + 1,) int64 row offsets that delimit the texts.
         start: (spans,) int32 offset of each span's first character in the original text.
         end: (spans,) int32 offset after each span's last character.
     """

@@ -72,7 +72,7 @@ class InputError(ScapoError):
 
 class InputWarning(UserWarning):
     """A warning about input that is usable but may not be what the user intended. The command-line programs print the
-    warning in one line.
+    warning on one line.
     """
 
 
@@ -86,7 +86,7 @@ class InputErrors(ScapoError):
     Args:
         errors: Errors in the order in which they were found.
         total: Number of errors, if larger than the length of ``errors``.
-        said: Number of errors that the entries of ``errors`` represent, if an entry represents several errors.
+        said: Total number of errors that the entries of ``errors`` represent, if some entries represent several errors.
         remedy: Text at the end of the message, or an empty string for no text. After several errors, the text is
             printed on its own line.
 
@@ -125,7 +125,7 @@ _ALIKE = 3
 
 
 class FaultList:
-    """Collects faults, and either groups them by file and reason or passes each one to a callback."""
+    """Collector that either groups faults by file and reason or passes each fault to a callback."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
         self.total = 0
@@ -135,8 +135,8 @@ class FaultList:
 
     @property
     def errors(self) -> list[InputError]:
-        """First collected faults. A fault that occurs on several lines is listed once, with its number of
-        occurrences.
+        """The first distinct faults that were collected. A fault that occurs on several lines is listed once, with its
+        number of occurrences.
         """
         return [self._said(error) for error in self._first]
 

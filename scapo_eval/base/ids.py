@@ -1,4 +1,4 @@
-"""Normalizes image ids, so that all spellings of an id in COCO, AMBER and other data sets become equal."""
+"""Normalization of image ids, after which all spellings of an id in COCO, AMBER and other data sets are equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERED = re.compile(
 
 
 def plain_id(value: object) -> str:
-    """Normalizes a numeric id: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` all become ``7``. From other ids, only the
+    """Normalizes a numeric id: ``7``, ``"7"``, ``" 7"``, ``007`` and ``7.0`` all become ``7``. For other ids, only
     surrounding white space is removed.
     """
     if isinstance(value, float) and value.is_integer():

@@ -27,7 +27,7 @@ def process_pool(
         workers: Number of worker processes.
         option: Name of the caller's option that sets the number of workers. The error message suggests a smaller number
             of workers.
-        initializer: Function that each worker calls at its start.
+        initializer: Function that each worker calls when it starts.
         settings: Further arguments of ``ProcessPoolExecutor``.
 
     Raises:

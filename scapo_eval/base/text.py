@@ -1,5 +1,4 @@
-"""Preparation of text for matching, including case folding, the division into words, and the joins between the words of
-an alias.
+"""Preparation of texts for matching: case folding, division into words, and the joins between the words of an alias.
 
 Words are defined in the same way for vocabularies and captions (``docs/specification.md#matching``). Letters, digits,
 combining marks and ``_`` form words, and every other character separates words. In scripts without spaces, each letter

@@ -38,8 +38,8 @@ class Mention:
         end: Index after the mention's last character.
         label: Canonical label in the vocabulary.
         surface: Text of the mention, exactly as written.
-        use: Use of the mention in the caption. Only the use ``claim`` means that the caption states that the object is
-            in the image.
+        use: Function of the mention in the caption, such as ``claim`` or ``negated``. Only the use ``claim`` means that
+            the caption states that the object is in the image.
 
     Example:
         >>> import scapo_eval
@@ -85,7 +85,7 @@ class Answer:
         category: Question category, such as ``adversarial``, ``popular`` or ``random``.
         mode: Prompt variant: ``base``, ``sec``, ``icc`` or ``ccs``.
         task: Subject of the question, such as ``object`` or ``attribute``.
-        model: Model that gave the answers.
+        model: Model that gave the answer.
         agrees: True if a judge found that the answer agrees with the answer about the original figure (``same`` in
             HallusionBench). The value is None if no judge was asked.
         line: Number of the line, array element or row in the file, counted from 1.

@@ -2,8 +2,9 @@
 
 Captions that are shifted by one line, or that carry row numbers instead of image ids, cause no error but receive worse
 scores. Captions with wrong ids agree with the ground truth of their own images no better than with that of randomly
-permuted images. If the captions of a file fit no better than this, other orders are tested; if one of these fits far
-better, the ids are considered wrong. If no other order fits, the captions may come from a collapsed or random policy.
+permuted images. If the captions of a file agree with the ground truth only at this level, other orders of the captions
+are tested. If one of these orders fits far better, the ids are considered wrong. If no other order fits, the captions
+may come from a collapsed or random policy.
 
 Let c(i, j) be the number of claims of caption i that are present in the image of caption j. Let d(i, j) be c(i, j)
 after subtracting the means of row i and column j. Under a random permutation, the sum of d(i, i) has mean 0 and
@@ -67,7 +68,7 @@ class Claims:
 
 
 class Fit:
-    """Collector of the image of every caption in a file and of the claims in a sample of the captions."""
+    """Collector that records the image of every caption in a file, and the claims in a sample of the captions."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int32]] = []
@@ -134,12 +135,11 @@ class Fit:
 
 
 def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Truth) -> IdAgreement | None:
-    """Measures how well captions agree with the ground truth. Only sums are used, because a cluster returns nothing
-    else.
+    """Measures how well captions agree with the ground truth. Only sums are used, because a cluster returns only sums.
 
-    Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. The chance level of a mention of
-    a label is the share of images that contain the label. The standard deviation of the agreement is computed from the
-    deviations of the images from the chance level, assuming that images are independent.
+    Unlike :meth:`Fit.agreement`, this function tests no other orders of the captions. For each label, the chance level
+    is the share of images that contain the label. The standard deviation of the agreement is estimated from the
+    difference between each image's agreement and the chance level, assuming that images are independent.
 
     Args:
         mentioned: (labels,) number of mentions of each label.
@@ -147,7 +147,7 @@ def agreement_of_sums(mentioned: NDArray[np.int64], table: CountTable, truth: Tr
         truth: Ground truth.
 
     Returns:
-        The agreement. The agreement, or None if fewer than LEAST images have a mention or if the states of the
+        The agreement, or None if fewer than LEAST images have a mention or if the states of the
         mentioned labels are the same for all images.
     """
     columns = [table.rows[:, table.columns.index(name)] for name in ("captions", "mentions", "hallucinated_mentions")]
@@ -176,7 +176,7 @@ class _Sample:
 
     Attributes:
         at: (n,) positions of the sampled captions in the file.
-        rows: (captions,) row index, in the ground truth, of the image of each caption in the file.
+        rows: (captions,) ground-truth row of the image of each caption in the file.
         caption, label: (claims,) indices of the caption and the label of each distinct claim.
         truth: Ground truth.
         named: (labels,) array with the share of the captions that claim each label.
@@ -269,8 +269,8 @@ class _Sample:
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:
-    """Yields plausible wrong orders of captions, each of which consists of a description, the indices of sampled
-    captions, and the ground-truth rows of the images that these captions would have.
+    """Yields plausible wrong orders of the captions. Each order consists of a description, the indices of sampled
+    captions, and the ground-truth row of the image that each of these captions would have.
     """
     n = len(kept.rows)
     for shift in _SHIFTS:

@@ -1,6 +1,4 @@
-"""Shared parts of the benchmarks with yes/no answers: parsing options, evidence records, and the display of
-questions.
-"""
+"""Code shared by the benchmarks with yes/no answers: parsing options, evidence records and the display of questions."""
 
 from __future__ import annotations
 

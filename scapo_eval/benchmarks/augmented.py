@@ -37,8 +37,8 @@ def augmented_runs(
         answers: Mapping from system names to files of answers. The first file should contain the answers that were
             given without descriptions.
         truth: Data of the benchmark, question files, or an empty list to use the labels in the answers.
-        parser_name: Name of the rule for parsing yes or no, or None for the default of the benchmark.
-        resampling: Settings for the intervals.
+        parser_name: Name of the rule for parsing yes/no answers, or None for the default of the benchmark.
+        resampling: Resampling settings for the confidence intervals.
         warn: Callback for warnings about a baseline whose prompts contain descriptions, and about damaged files that
             can still be read.
 

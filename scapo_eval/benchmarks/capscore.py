@@ -231,7 +231,7 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
 
 
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
-    """Returns the (n, 3) weight counts of n captions, in the order of WEIGHTED_COLUMNS.
+    """Returns an (n, 3) array with the weighted counts of n captions, in the order of WEIGHTED_COLUMNS.
 
     The arguments are the same as in :func:`caption_counts`.
     """
@@ -255,7 +255,7 @@ class CaptionScorer(Scorer):
     metrics that are marked with a dagger are added.
 
     Attributes:
-        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         card: Terms and powers of ``cap_people``, or None to omit this metric.
     """
 
@@ -435,7 +435,7 @@ def score_file(
         dagger: Second ground truth and its vocabulary, for the ``*_dagger`` metrics.
         people: True to add ``cap_people``. ``cap_people`` is always added if the ground truth comes from references.
         name: Name of the system. The default is the name of the file.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
 
@@ -522,8 +522,8 @@ def score_captions(
         vocabulary: Vocabulary object, or a value that :meth:`Vocabulary.load` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
-        claims: Name of the reading that selects the mentions that count; see :mod:`scapo_eval.matching.uses`.
-        resamples, seed: Settings for the intervals.
+        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        resamples, seed: Resampling settings for the confidence intervals.
 
     Raises:
         InputErrors: If records are faulty. The error lists the faults with the positions of their records.
@@ -553,7 +553,7 @@ def scores_of(
         tally: Sums over all captions.
         scorer: Scorer that counted the captions.
         name: Name of the system.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         damage: Sentences that describe damage in the input, if the input could still be read.
     """
     first, *rest = scorer.truths
@@ -690,15 +690,15 @@ def score(
         leave_out_self: If True, a caption that is itself one of the references is compared only with the other
             references.
         unnamed: State of labels that no reference names, ``unknown`` (None) or ``absent``.
-        weights: COCO instances (weights by area), or a file or records with ``image_id`` and ``weights``, for
-            ``cover_weighted``.
+        weights: Label weights for ``cover_weighted``, given as COCO instances (weights by area), or as a file or
+            records with ``image_id`` and ``weights``.
         people: True to add ``cap_people``. ``cap_people`` is always added if there are references.
         dopa: DOPA matrix, for the additional ``*_dagger`` metrics.
         dopa_vocabulary: Vocabulary of the DOPA matrix.
         name: Name of the system. The default is the name of the file, or ``captions``.
-        claims: Name of the reading that selects the mentions that count, see :mod:`scapo_eval.matching.uses`. The
+        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`. The
             reading ``all`` is the paper's protocol, and ``visual`` is recommended for captions from recent models.
-        workers: Number of parsing and matching processes, or None to use only the current process.
+        workers: Number of processes for parsing and matching, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed for the resampling.
         bootstrap: Resampling method; see :class:`~scapo_eval.results.results.Resampling`. By default, the number of
@@ -708,8 +708,8 @@ def score(
             and count them.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
         drop_unfinished: True to remove an unfinished last sentence (cut off by a token limit).
-        any_ids: True to score captions even if they appear to belong to other images, for example because of a missing
-            line.
+        any_ids: True to score captions even if they appear to belong to other images, for example because a line is
+            missing.
         strict: True to reject files with unusual captions (repeated, empty or cut-off captions, or different numbers of
             captions per image).
 

@@ -84,7 +84,7 @@ class ClaimScorer(Scorer):
     Attributes:
         scenes: Ground truths for claims other than presence, in the order of lookup.
         kinds: Kinds of claims to count.
-        claims: Name of the reading that selects the mentions and claims to count.
+        claims: Name of the reading, which selects the mentions and claims to count.
     """
 
     scenes: tuple[Scenes, ...] = ()
@@ -197,7 +197,7 @@ def score_claims(
         kinds: Kinds of claims to count.
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         name: Name of the system.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         on_block: Callback that receives the scorer and each scored block.
         on_progress: Callback that receives the number of raw bytes of each block.
 

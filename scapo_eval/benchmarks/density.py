@@ -1,11 +1,11 @@
 """Density of the annotations from which rewards are computed (the paper's table of annotation density).
 
 The objects of a response are its distinct labels, and its pieces are subsentences. A piece is supported if it contains
-at least one supported label, and hallucinated if it contains at least one hallucinated label. Repeated labels count.
-The definition agrees with the values in the paper, which reports more supported pieces (2.62) than supported objects
-(2.32) per response, because several pieces can contain the same object. A piece with both kinds of labels counts as
-both supported and hallucinated. The number of pieces with both kinds of labels is a separate metric, because the paper
-does not say how to count these pieces.
+at least one supported label, and hallucinated if it contains at least one hallucinated label. A label that an earlier
+piece already claims is counted again. The definition agrees with the values in the paper, which reports more supported
+pieces (2.62) than supported objects (2.32) per response, because several pieces can contain the same object. A piece
+with both kinds of labels counts as both supported and hallucinated. The number of pieces with both kinds of labels is a
+separate metric, because the paper does not say how to count these pieces.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def score_density(
         annotations: Vocabulary and ground truth for each annotation.
         rules: Segmentation rules for the responses.
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         warn: Callback for warnings about damaged input that can still be read.
 
     Returns:

@@ -39,15 +39,15 @@ def evidence(
     """Returns the evidence of each caption, as ``scapo-eval score --per-caption`` writes it.
 
     Args:
-        captions: Captions, in any form that :func:`scapo_eval.score` accepts.
+        captions: Captions, in any format that :func:`scapo_eval.score` accepts.
         truth: Ground truth of the images, or None for the ``objects`` in the records.
         vocabulary: Labels and their aliases.
-        claims: Name of the reading that selects the mentions that count.
+        claims: Name of the reading, which selects the mentions to count.
 
     Returns:
-        One record per caption, in order. It contains ``image_id``, ``caption``, ``mentions`` (each with ``start`` and
-        ``end`` in characters, ``label`` and ``verdict``), the ``missed`` labels, and the ``counts``. The list can be
-        passed to ``pandas.DataFrame``.
+        One record per caption, in order. Each record contains ``image_id``, ``caption``, ``mentions`` (each with
+        ``start`` and ``end`` in characters, ``label`` and ``verdict``), the ``missed`` labels, and the ``counts``. The
+        list can be passed to ``pandas.DataFrame``.
 
     Raises:
         InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
@@ -106,7 +106,7 @@ def show(
     labels. The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
 
     Args:
-        captions: Captions, in any form that :func:`scapo_eval.score` accepts.
+        captions: Captions, in any format that :func:`scapo_eval.score` accepts.
         image: Id of an image, in any spelling, or None to show the worst captions.
         worst: Number of worst captions to show.
         truth, vocabulary, claims: Same as in :func:`evidence`.

@@ -45,7 +45,8 @@ ANSWERS = ("yes", "no", "unsaid")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrial:
-    """One verdict on every claim in a description. DeCapBench averages the scores over several such verdicts.
+    """The verdicts of a single trial, with one verdict on every claim in a description. DeCapBench averages the scores
+    over several trials.
 
     Attributes:
         true: For each claim, True if the judge considers it true.
@@ -67,8 +68,8 @@ class JudgedDescription:
         descriptive: For each claim, True if the claim describes the image, and False if the claim is an inference or a
             comment.
         true: Truth value of each claim. The whole field is None if the verdicts could not be read.
-        trials: Verdicts on the claims, each with the matching reference claims. The list of trials is empty if there
-            are no reference claims, or if verdicts or matches could not be read.
+        trials: Trials, each with verdicts on the claims and with the matching reference claims. The list of trials is
+            empty if there are no reference claims, or if verdicts or matches could not be read.
         references: Reference claims for the image, or None if there are none.
         answers: For each reference claim, ``yes``, ``no`` or ``unsaid``, or None for the whole field if the answers
             were not requested or could not be read.
@@ -103,7 +104,7 @@ class DescriptionScores:
 def agreement(trial: JudgeTrial, n_references: int, counted: Sequence[bool] | None = None) -> DescriptionScores:
     """Returns DCScore's precision, recall and F1 for one description.
 
-    A true claim that states a reference claim counts 1 / k, where k is the number of claims that state the same
+    A true claim that states a reference claim counts as 1 / k, where k is the number of claims that state the same
     reference claim, including claims that are false or not counted. A true claim without a matching reference claim
     counts as 1 and also increases the number of reference claims by 1. The reference script cannot score a description
     without counted claims. It also adds 1e-8 to the denominator of F1. Unlike the script, this function returns the

@@ -1,8 +1,8 @@
 """FaithScore (Jing et al. 2024, ``framework.py``): the share of verified atomic facts in an answer, averaged over the
 answers.
 
-A judge splits an answer into atomic facts, and a second model verifies each fact. Both run elsewhere. This module reads
-the verdicts of the judge and of the second model.
+A judge splits an answer into atomic facts, and a second model verifies each fact. Both models run outside this package.
+This module reads the verdicts of the judge and of the second model.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def faithscore_run(
         name: Name of the system.
         run: Answers of the system, together with their facts.
         settings: Generation settings of all compared systems.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
     """
     metric_set = faithscore_metrics(settings)
     width = len(_FACT_COLUMNS)

@@ -177,8 +177,9 @@ def read_hallusionbench(
             lmms-eval, or records with ``id`` and ``response``.
         questions: Questions from :func:`read_questions`, or None to use the labels in the answers.
         parse: Function that parses an answer.
-        text_only: Treatment of questions that are asked without a figure.
-        model: Model to score if the file contains several models.
+        text_only: Treatment of questions without a figure: ``in`` includes them, ``out`` omits them, and ``auto``
+            includes them if the file contains answers to them.
+        model: Model to score if the file contains answers from several models.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
@@ -215,7 +216,8 @@ def joined_answers(
     Args:
         found: Matches of all answers with questions.
         questions: All questions of the benchmark.
-        text_only: Treatment of questions without a figure.
+        text_only: Treatment of questions without a figure: ``in`` includes them, ``out`` omits them, and ``auto``
+            includes them if some of them were answered.
         source, notes, more: Same as in :func:`~scapo_eval.benchmarks.join.joined`.
 
     Raises:
@@ -388,7 +390,7 @@ def hallusionbench_runs(
     Args:
         answers: Mapping from system names to answers.
         parser: Name of the parser, for the signature.
-        resampling: Settings for the intervals, which are computed by resampling sets of figures.
+        resampling: Resampling settings for the confidence intervals, which are computed by resampling sets of figures.
     """
     groups = {group for answer in answers.values() for q in answer.questions for group in Place.of(q.id).groups}
     metrics = metrics_of(sorted(groups))
@@ -501,7 +503,7 @@ def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
 
 
 def _asks_originals(questions: Sequence[Question]) -> bool:
-    """Returns True if every question is also asked about its original figure."""
+    """Returns True if every question is also asked about the original figure."""
     places = [Place.of(question.id) for question in questions]
     return {(place.set, place.question) for place in places} == {
         (place.set, place.question) for place in places if place.figure == 0
@@ -574,8 +576,8 @@ def _score(
 
 
 def _metrics_of(columns: Sequence[str]) -> MetricSet:
-    """Returns the metric set for the counts in a file. Version 0.2 of the package defined easy and hard questions
-    differently.
+    """Returns the metric set for the counts in a file. In files from version 0.2 of the package, easy and hard
+    questions are defined differently.
     """
     groups = sorted(_groups_in(columns))
     metrics = metrics_of(groups)

@@ -1,4 +1,4 @@
-"""Join of an answer file with the questions. Answers are joined by id and never by position.
+"""Joining of an answer file with the questions of a benchmark. Answers are joined by id and never by position.
 
 If an answer contains the text of its question, this text must match the question with the same id. Therefore, no answer
 is scored against the ground truth of another question. Missing, repeated and unknown answers are counted and reported.
@@ -83,19 +83,20 @@ class JoinedAnswers:
 
 @dataclass(slots=True)
 class Matches:
-    """Matches between a system's answers and the questions of a benchmark. The matches of a file are the concatenated
-    matches of its parts.
+    """Matches between a system's answers and the questions of a benchmark. The matches of several parts of a file can
+    be concatenated to obtain the matches of the file.
 
     Attributes:
         question: For each matched answer, the position of its question.
         said: For each matched answer, the position of the parsed answer in SAYS.
         decided: For each matched answer, True if the most permissive parsing rule finds yes or no.
         relabeled: For each matched answer, True if the label in the answer's record differs from that of the question.
-        named: Mapping from part of the benchmark to the number of answers whose id belongs to a question of that part.
-        differing: Mapping from each part of the benchmark to the number of answers whose content contradicts the
-            question with the same id, and to the first such answer with its question.
-        n_strangers: Number of answers to unknown questions.
-        strangers: Answers to unknown questions, or only the first of these answers.
+        named: Mapping from each part of the benchmark to the number of answers whose id belongs to a question of that
+            part.
+        differing: Mapping from each part of the benchmark to three values: the number of answers that contradict the
+            question with the same id, the first of these answers, and its question.
+        n_strangers: Number of answers that match no question of the benchmark.
+        strangers: Answers that match no question of the benchmark, or only the first few of these answers.
         answers: Matched answers. The list of answers is empty if only counts are needed.
     """
 
@@ -142,9 +143,10 @@ def join(
 ) -> JoinedAnswers:
     """Finds the question that each answer belongs to, and parses the answer.
 
-    If the text or the image in an answer contradicts the question with the same id, the answer is assigned to the only
-    question with the same text and image as the answer. If there is no such question, the answer counts as unknown.
-    Answers from a file with a missing line or with other ids are therefore never scored against the wrong ground truth.
+    If the text or the image in an answer contradicts the question with the same id, the answer is assigned to the
+    question with the same text and image, provided that there is exactly one such question. If there is no such
+    question or more than one, the answer counts as unknown. Answers from a file with a missing line or with other ids
+    are therefore never scored against the wrong ground truth.
 
     Args:
         answers: Answers in reading order.
@@ -156,8 +158,8 @@ def join(
         notes: Additional notes for the run.
 
     Raises:
-        InputError: If there are no answers, if most answers match no question, or if many answers in one part of the
-            benchmark contradict the questions whose ids they have.
+        InputError: If there are no answers, or if most answers match no question. The error is also raised if many
+            answers in one part of the benchmark contradict the questions with the same ids.
     """
     matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
     return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)

@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks that use a judge: the origin of verdicts, and the reading of files with verdicts."""
+"""Code shared by the benchmarks that use a judge: the origin of verdicts, and the reading of files with verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .provenance import file_looks_like
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Origin of verdicts. Every field affects the verdicts, so runs with different origins are not compared.
+    """Origin of verdicts: the judge, the verifier and their settings. Every field affects the verdicts, so runs with
+    different origins are not compared.
 
     Attributes:
         judge: Name of the judge model, or None if the file does not contain it.

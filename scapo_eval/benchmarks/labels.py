@@ -59,7 +59,7 @@ class LabelCounts:
         """Returns the label counts of n captions.
 
         Args:
-            labels: L labels.
+            labels: Names of the L labels.
             claimed: (n, L) array that is True if a caption claims a label.
             states: (n, L) states of the labels in each caption's image: 1 present, 0 absent, -1 unknown.
             mentions: (L,) number of mentions of each label.
@@ -226,9 +226,9 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
     """Finds labels that are hallucinated in the same captions, and supported labels that accompany hallucinated labels.
 
     Returns:
-        The labels that are hallucinated most often, a (top, top) matrix with the number of captions in which each pair
-        of these labels is hallucinated, and the most frequent tuples ``(hallucinated label, supported label,
-        captions)``.
+        Three values: the labels that are hallucinated most often; a (top, top) matrix with the number of captions in
+        which each pair of these labels is hallucinated; and the most frequent tuples ``(hallucinated label, supported
+        label, captions)``.
     """
     total, beside = counts.hallucinated, counts.beside
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]

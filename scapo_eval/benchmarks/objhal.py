@@ -134,8 +134,8 @@ class NameRuns:
         return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
 
     def words(self, name: str) -> list[str]:
-        """Returns the lemmas of the word pairs in a name that are objects or, if there are no such pairs, the lemmas of
-        the name's runs of consecutive nouns.
+        """Returns the lemmas of those word pairs in a name that are objects. If there are no such pairs, the lemmas of
+        the runs of consecutive nouns in the name are returned.
         """
         tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
         nouns = [tag.startswith("NN") for _, tag in tagged]
@@ -349,7 +349,7 @@ def score_objhal(
             ``auto`` to choose by the content of the file.
         names: Rule that converts listed names to objects.
         name: Name of the system. The default is the name of the file.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
 

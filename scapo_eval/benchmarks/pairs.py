@@ -43,8 +43,8 @@ class PairSettings:
 
     Attributes:
         by: Name of the score by which responses are compared.
-        min_gap: Minimum difference between the scores of a pair, in the unit of the score. None selects MIN_GAP.
-            Responses with equal scores never form a pair.
+        min_gap: Minimum difference between the scores of a pair, in the unit of the score. If ``min_gap`` is None, the
+            default in MIN_GAP for the score is used. Responses with equal scores never form a pair.
         length_ratio: Maximum ratio of the number of words in the longer text to that in the shorter text.
         max_pairs: Maximum number of pairs per prompt or, if sentences are compared, per prompt and shared text. The
             pairs with the largest differences are kept, and each text occurs in at most one pair.
@@ -76,7 +76,7 @@ class Candidate:
         line: Line number of the response in its file.
         text: Full text, including the shared text.
         score: Score as displayed: a caption score or a hallucination rate in percent, or a reward.
-        quality: Form of the score in which higher values are better.
+        quality: Score, converted if necessary so that higher values are better.
         words: Number of words, separated by white space, in the compared part of the text.
     """
 
@@ -134,7 +134,7 @@ def pairs_of(
     """Yields the preference pairs among sampled responses, prompt by prompt in the order of the file.
 
     Args:
-        responses: All samples. Only samples with the same image and prompt are compared.
+        responses: All sampled responses. Only samples with the same image and prompt are compared.
         vocabulary, oracle: Arguments of :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
         settings: Settings for the selection of pairs.
 

@@ -1,5 +1,4 @@
 """``cap_people``: a joint score per caption that agrees with people's ratings better than the caption score does.
-Score.
 
 The joint score is a product of terms, each raised to a fixed power. A *card* lists the terms and their powers.
 Definitions and powers were chosen on one half of the images of THumB (and of Composite, for the card without
@@ -50,7 +49,7 @@ class Card:
     """Terms of a joint score, with the power of each term.
 
     Attributes:
-        name: Required inputs.
+        name: Name of the card, which lists the required inputs, such as ``references+truth``.
         powers: Mapping from each term to its exponent.
         version: Number that changes whenever the definition of the score changes.
     """

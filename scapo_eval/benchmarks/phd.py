@@ -166,7 +166,7 @@ def read_phd_answers(
         path: Answers in any supported layout, or records in memory.
         questions: Questions from :func:`read_phd`, or None to use the labels, modes and tasks in the answers.
         parse: Function that parses an answer.
-        model: Model to score if the file contains several models.
+        model: Model to score if the file contains answers from several models.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:

@@ -79,7 +79,7 @@ def read_pope(
         path: Answers in any supported layout, or records in memory.
         questions: Questions from :func:`read_pope_questions`, or None to use the labels and categories in the answers.
         parse: Function that parses an answer.
-        model: Model to score if the file contains several models.
+        model: Model to score if the file contains answers from several models.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:

@@ -111,7 +111,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One protocol.
+    """The conditions under which published numbers were obtained, as read from a protocol file.
 
     Attributes:
         name: Name of the protocol.
@@ -124,10 +124,10 @@ class Protocol:
         decoding: Decoding settings (``max_new_tokens``), if they were published.
         post_processing: Description of how the texts were processed before scoring.
         truth: Description of the ground truth.
-        metrics: Reported metrics.
+        metrics: Metrics that the publications report.
         settings: Mapping from each metric set to the signature fields of the published values (None for absent fields).
         publications: Publications that report numbers under this protocol.
-        source: Source from which the conditions of the protocol are known.
+        source: Source that documents the conditions of the protocol.
         note: Additional remark.
         facts: File with the ground truth or the questions, shipped with the project or located beside the protocol
             file.
@@ -263,7 +263,7 @@ class Protocol:
         )
 
     def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of a command. Missing values for the ground truth, the questions and the reading are
+        """Returns the options of a command. Missing values for the ground truth, the questions and the profile are
         taken from the protocol.
 
         Raises:
@@ -288,7 +288,7 @@ class Protocol:
         return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the protocol in its stored form, including the hash of the image ids."""
+        """Returns the protocol as a mapping with the fields of a protocol file, and with the hash of the image ids."""
         held = asdict(self) | {"image_ids_hash": self.images_hash}
         del held["path"]
         return held
@@ -383,8 +383,8 @@ def _first(ids: Iterable[str]) -> str:
 
 
 def shipped_protocols() -> dict[str, Any]:
-    """Returns a mapping from name to readable resource, for the shipped protocols and for those of benchmarks in other
-    packages.
+    """Returns a mapping from names to readable resources, for the shipped protocols and for the protocols of benchmarks
+    in other packages.
     """
     installed = [
         Path(benchmark.protocols) for benchmark in benchmarks(other_benchmarks()) if benchmark.protocols is not None

@@ -91,8 +91,8 @@ def file_looks_like(path: Readable) -> str | None:
 
 @contextmanager
 def caption_file(path: Source) -> Iterator[None]:
-    """Wraps the code that scores a caption file in a context that improves error messages. If the file does not contain
-    captions, a single error states what it contains.
+    """Improves the error messages of the code in the ``with`` block, which scores a caption file. If the file does not
+    contain captions, a single error states what it contains.
     """
     if reason := _answers_of_a_benchmark(path):
         raise InputError(reason, path=path.name)

@@ -124,7 +124,7 @@ def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, st
 
     Args:
         protocol, runs: Same as in :func:`beside`.
-        names: Metric -> heading.
+        names: Mapping from each metric to its column heading.
     """
     metrics, rows = beside(protocol, runs)
     metric_set = runs[0].metric_set

@@ -67,7 +67,7 @@ Key = Callable[[Answer], str]
 
 
 def plain_key(answer: Answer) -> str:
-    """Returns the question id in an answer, with numbers in normalized form."""
+    """Returns the question id that an answer contains, with normalized numbers."""
     return plain_id(answer.id)
 
 

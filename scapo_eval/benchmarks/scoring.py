@@ -1,8 +1,8 @@
 """Loop shared by all scorers. The loop converts blocks of captions or responses to rows of counts and sums these rows
 per image.
 
-A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them. Only
-sums are kept.
+A :class:`Scorer` defines what is counted. Blocks are independent, so one or several processes can work on them. The
+loop keeps only these sums.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class ScoringOptions:
     """Settings for scoring a file, which all scorers share.
 
     Attributes:
-        claims: Name of the reading that selects which mentions count; see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
-        workers: Number of parsing and matching processes, or None to use only the current process.
+        workers: Number of processes for parsing and matching, or None to use only the current process.
         drop_unfinished: True to remove an unfinished last sentence (:mod:`scapo_eval.segmenting.unfinished`).
-        strict: True to reject files with unusual captions (repeated, empty or cut off) or with an uneven number of
+        strict: True to reject files with unusual captions (repeated, empty or cut off) or with different numbers of
             captions per image.
         any_ids: True to score captions even if their claims indicate that they belong to other images
             (:mod:`scapo_eval.benchmarks.agreement`).
@@ -179,7 +179,7 @@ class ScoredBlock:
         captions: Scored captions.
         counts: (captions, columns) int64 counts, in the order of the scorer's columns.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
-        evidence: Findings in the captions, in a form that depends on the scorer.
+        evidence: Evidence for the captions, whose data type depends on the scorer.
         unknown_images: Number of captions that were omitted because their image has no ground truth.
         strange: The first few image ids that have no ground truth.
         unfinished: Number of captions from which an unfinished last sentence was removed.
@@ -187,8 +187,8 @@ class ScoredBlock:
         n_captions: Number of captions.
         said: Account of the block's captions, or None if it was not requested.
         by_image: True if ``counts`` has one summed row per image instead of one row per caption.
-        claims: (mentions,) arrays with the caption and the label of each mention of a label that the first ground truth
-            contains, or None if the scorer does not count labels.
+        claims: Two (mentions,) arrays with the caption and the label of each mention, limited to labels that the first
+            ground truth contains. The value is None if the scorer does not count labels.
     """
 
     captions: Captions
@@ -352,7 +352,7 @@ class BlockOutcome(NamedTuple):
     Attributes:
         block: Scored block.
         errors: Faults in the block, sorted by line.
-        lines: Number of lines in the block, for blocks in which lines are numbered from the first line of the block
+        lines: Number of lines in the block, for blocks whose line numbers are relative to the block
             (:class:`~scapo_eval.readers.captions.Captions`).
     """
 
@@ -372,7 +372,7 @@ class Sums:
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
         faults: Faults in records that are not skipped.
         checks: Checks for repeated ids and for several models.
-        lines: Number of lines read so far, for blocks whose line numbers start at their own first line.
+        lines: Number of lines read so far, for blocks whose line numbers are relative to the block.
         prints: For every block, a (captions,) array with a hash of each caption's image and text.
         said: Numbers of ``empty``, ``cut`` and ``contradicting`` captions.
         prompts: Distinct prompts that the records contain.
@@ -406,7 +406,7 @@ class Sums:
         return self.add_fault if self._options.skip_bad else None
 
     def add(self, outcome: BlockOutcome) -> None:
-        """Adds one block. Adds a scored block. Blocks must be added in the order of the file."""
+        """Adds a scored block. Blocks must be added in the order of the file."""
         block = outcome.block
         for error in outcome.errors:
             self.add_fault(error.behind(self.lines))
@@ -460,7 +460,7 @@ class Sums:
         )
 
     def add_fault(self, error: InputError) -> None:
-        """Stores the fault that a record contains. If faulty records are skipped, the faults are only counted."""
+        """Stores a fault that was found in a record. If faulty records are skipped, the faults are only counted."""
         if self._options.skip_bad and not isinstance(error, UnknownImage):
             self.totals["skipped"] += 1
             return
@@ -549,7 +549,7 @@ def tally(
         source: Name of the file in messages.
         on_block: Callback that receives each scored block in the order of the file, until a fault occurs.
         on_progress: Callback that receives the number of raw bytes of each scored block.
-        given: Run input whose size and checksum are recorded in the account.
+        given: Input of the run, whose size and checksum are recorded in the account.
 
     Raises:
         InputErrors, InputError: If the input is invalid, or if captions do not belong to the images that are identified

@@ -52,7 +52,7 @@ class Systems:
 
     Attributes:
         given: Names of the systems, each with its file or records. A name is None if it is derived from the file.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         warn: Callback for warnings about damaged input that can still be read.
         reading: Context manager that displays the progress while one system is scored.
         by: Name of the record column whose values define slices (or ``length`` for the length of the captions). ``by``
@@ -77,7 +77,7 @@ class Systems:
             given: Path, or records in memory.
             name: Name of the system. The default is the name of the file, or ``otherwise`` for records.
             otherwise: Default name for records in memory.
-            resampling: Settings for the intervals.
+            resampling: Resampling settings for the confidence intervals.
 
         Raises:
             InputError: If ``given`` is neither a path nor records.
@@ -123,7 +123,7 @@ class Systems:
         Args:
             option: Name of the option for the evidence file, used in the message.
             path: Path of the evidence file, or None.
-            what: Description of the kind of file that a system has, for the message.
+            what: Description of the input of each system, such as "file of responses", for the message.
 
         Raises:
             OptionError: If there are several systems.
@@ -189,8 +189,8 @@ _inputs: ContextVar[list[Source] | None] = ContextVar("_inputs", default=None)
 
 
 def naming_inputs(function: Callable[P, T]) -> Callable[P, T]:
-    """Wraps a function of the Python interface so that error messages name the affected file within a folder or
-    pattern.
+    """Wraps a function of the Python interface. If the input is a folder or a pattern, error messages of the wrapped
+    function name the affected file.
     """
 
     @wraps(function)

@@ -159,7 +159,7 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     category.
 
     Args:
-        groups: Categories. The group ``""`` contains the questions without a category.
+        groups: Names of the categories. The group ``""`` contains the questions without a category.
         benchmark: Name of the metric set.
     """
     groups = sorted(groups)
@@ -194,8 +194,8 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """Returns a mapping from the name of each accuracy to a second mapping, in which the value for each question id
-    states whether the question was answered correctly. McNemar's test compares these mappings.
+    """Returns, for each accuracy metric, a mapping from question ids to bools that are True if the question was
+    answered correctly. McNemar's test compares these mappings.
     """
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
@@ -219,7 +219,7 @@ def read_yesno(
         path: Answers in any supported layout, or records in memory.
         questions: Questions from :func:`read_questions`, or None to use the labels in the answers.
         parse: Function that parses an answer.
-        model: Model to score if the file contains several models.
+        model: Model to score if the file contains answers from several models.
         warn: Callback for warnings about damaged input that can still be read.
 
     Raises:
@@ -316,7 +316,7 @@ class YesNoBenchmark(AnsweredBenchmark):
             questions: Question files, or an empty list to use the labels in the answers.
             parser, yes, no: Parsing rule, and additional words for yes and no.
             unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
-            model: Model to score if a file contains several models.
+            model: Model to score if a file contains answers from several models.
             per_answer: Path of the file for the evidence.
 
         Raises:
@@ -385,7 +385,7 @@ class YesNoBenchmark(AnsweredBenchmark):
                 of questions of all systems.
             parser: Name of the parser, for the signature.
             unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
-            resampling: Settings for the intervals.
+            resampling: Resampling settings for the confidence intervals.
         """
         groups = list(
             dict.fromkeys(self.group_of(question) for answer in answers.values() for question in answer.questions)
@@ -494,10 +494,10 @@ def yesno(
         answers: Records with ``id`` and ``response``, and with ``label`` if there are no questions.
         questions: Records with ``id`` and ``label``, or files that contain such records. By default, the labels in the
             answers are used.
-        parser: Rule for parsing yes or no, one of :data:`scapo_eval.readers.parsers.PARSERS`.
+        parser: Rule for parsing yes/no answers, one of :data:`scapo_eval.readers.parsers.PARSERS`.
         yes, no: Additional words for yes and no (``oui``, ``non``...).
         unparsed: ``wrong`` to count answers that are neither yes nor no as wrong, or ``drop`` to omit them.
-        model: Model to score if a file contains several models.
+        model: Model to score if a file contains answers from several models.
         name, resamples, seed, bootstrap: Same as in :func:`scapo_eval.score`.
 
     Raises:

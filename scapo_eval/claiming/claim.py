@@ -40,7 +40,8 @@ class Claim:
         other: Label of the second object of a relation, or an empty string if the relation is a position in the image.
         start: Offset of the first word that would have to be changed if the claim were false.
         end: Offset after the last word that would have to be changed if the claim were false.
-        use: Use of the statement in the caption. Only the use ``claim`` means that the caption asserts the statement.
+        use: Function of the statement in the caption, such as ``claim`` or ``negated``. Only the use ``claim`` means
+            that the caption asserts the statement.
         mentions: Mentions of the object and of the second object.
         restricted: True for a count that may refer to only some of the objects ("two dogs on the couch").
 
@@ -69,7 +70,7 @@ class Claim:
 
 
 def asked_as(claim: Claim) -> ClaimKey:
-    """Returns the content of a claim in the form in which a judge is asked about it.
+    """Returns the claim that a judge is asked about to decide the given claim.
 
     A restricted count is converted to a lower bound, such as "at least two" for "two". If the judge answers "no", the
     restricted count is false. If the judge answers yes, the restricted count remains undecided.
@@ -114,7 +115,7 @@ def count_range(value: str) -> tuple[int, int | None]:
 
 
 def question_of(claim: ClaimKey) -> str:
-    """Returns the question for a judge or a person that determines whether a claim is true."""
+    """Returns the question that a judge or a person answers to determine whether a claim is true."""
     kind, label, value, other = claim
     if kind == "presence":
         return f"Is at least one {label} visible in the image?"

@@ -17,7 +17,7 @@ _EXAMPLES = ("holds", "fails")
 
 @dataclass(frozen=True, eq=False)
 class ClaimCue:
-    """A group of words that express the same kind of claim.
+    """A group of words that express claims of the same kind and category.
 
     Attributes:
         group: Name of the list in ``cues.yaml`` that contains the cue.
@@ -45,7 +45,7 @@ class ClaimCues:
         words: Nested mapping from group and word to the cue and the value of the word.
         phrases: Words of each relational phrase, together with the cue and the value of the phrase. The longest phrases
             come first.
-        sets: Mapping from name to words, for word lists that are not cues.
+        sets: Mapping from the name of each word list that is not a cue to the words in the list.
         fingerprint: Hash of the file's content without examples and comments.
     """
 

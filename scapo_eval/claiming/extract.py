@@ -1,11 +1,11 @@
 """Extraction of claims: rules that derive statements about objects from the words around their mentions.
 
-The words and examples are data (``cues.yaml``). Claims are defined in docs/claims.md. The rules are deterministic, need
-no model, and process one sentence at a time. They neither resolve pronouns nor guess: the words of a claim must be next
-to its object.
+The words and examples are stored in ``cues.yaml``. Claims are defined in docs/claims.md. The rules are deterministic,
+need no model, and process one sentence at a time. They neither resolve pronouns nor guess: the words of a claim must be
+next to its object.
 
 All captions of a batch are read at once. ``tokens.py`` splits them into words. ``rules.py`` interprets the words around
-one object, and ``memory.py`` stores the information in such words. This module connects the objects of a sentence and
+one object, and ``memory.py`` caches the results of these rules. This module connects the objects of a sentence and
 returns the claims as columns, or as one record per claim.
 """
 
@@ -66,8 +66,8 @@ class ClaimColumns(NamedTuple):
         start, end: (claims,) span in the caption.
         use: (claims,) position in :data:`~scapo_eval.matching.uses.USES`.
         mention, second: (claims,) row indices of the mentions of the two objects, or -1.
-        restricted: (claims,) bool.
-        values: The values and categories.
+        restricted: (claims,) mask of the counts that may refer to only some of the objects.
+        values: Values and categories to which the positions in ``value`` and ``category`` refer.
     """
 
     caption: Ints
@@ -222,7 +222,7 @@ def _rows_of_presence(mentions: MentionColumns, uses: NDArray[np.uint8]) -> Ints
 class _Reading:
     """A batch of captions, with methods that extract all claims other than presence claims.
 
-    The objects are those mentions that represent objects in their own right, in text order.
+    The objects are the mentions that do not modify another object, in text order.
     """
 
     def __init__(
@@ -261,15 +261,15 @@ class _Reading:
         self.tape = Rules(channels)
 
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by a word from a set, provided that this word is at
-        or after a given place.
+        """Returns a (things,) mask of the things that follow a word from a set. The word must lie between a given place
+        (inclusive) and the thing.
         """
         at = np.flatnonzero(_is_of(name)[self.tokens.code])
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
     def _may_go_on(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask that is true for things that a later verb in the clause may precede."""
+        """Returns a (things,) mask of the things that may be preceded by a later verb of the clause."""
         code = self.tokens.code
         finite = np.flatnonzero(_is_of("finite")[code])
         joined = finite[_is_of("and")[code[finite - 1]]]
@@ -309,13 +309,13 @@ class _Reading:
         return among
 
     def _words_of(self, caption: int) -> tuple[int, int]:
-        """Returns the range from the first to the last word of a caption."""
+        """Returns the index of the first word of a caption and the index after its last word."""
         base = int(self.tokens.base[caption])
         begin, end = np.searchsorted(self.tokens.start, (base, base + len(self.texts[caption])))
         return int(begin), int(end)
 
     def _captions_of(self, places: Ints) -> list[int]:
-        """Returns the captions that contain certain words."""
+        """Returns the indices of the captions that contain the words at the given places."""
         owner = np.searchsorted(self.tokens.base, self.tokens.start[places], side="right") - 1
         captions: list[int] = np.unique(owner).tolist()
         return captions
@@ -385,7 +385,9 @@ class _Reading:
         return np.where(self.is_agent[doer], doer, np.arange(len(root)))
 
     def _claims(self, k: Ints, at: Ints, rows: Ints, other: Ints | None = None) -> Ints:
-        """Converts the rows of rules that began at ``at`` to claims about things ``k``, and returns these as rows."""
+        """Converts results of rules to rows of claims about the things ``k``. The places at which the rules began are
+        given by ``at``.
+        """
         kind, value, first, last, category, use, _ = rows.T
         base = self.tokens.base[self.caption[k]]
         none = np.full(len(k), -1)
@@ -438,8 +440,8 @@ class _Reading:
         """Returns the relations that lead to the given things.
 
         Returns:
-            The relations as rows; a (things,) array with the subject of each thing's clause; and a (things,) mask of
-            the things to which "with" leads or that follow in the list after "with".
+            Three values: the relations as rows, a (things,) array with the subject of each thing's clause, and a
+            (things,) mask of the things that "with" introduces directly or as later elements of a list.
         """
         owner, rows = rules.MEMORY.rows(self.tape, rules.BETWEEN_RULE, self.gap[things])
         chain = _Chain(self)
@@ -454,11 +456,11 @@ class _Reading:
     # ---- where in the picture
 
     def _places(self, flags: Ints, channel: Ints) -> list[tuple[int, int, int, str]]:
-        """Returns the phrases for a position, and marks these phrases as well as phrases such as "in the scene", which
-        state no position.
+        """Returns the phrases that state a position. Marks these phrases in the cells, and also phrases such as "in the
+        scene", which state no position.
 
         Args:
-            flags, channel: (words,) arrays of the cells to which the phrases are added.
+            flags, channel: (words,) arrays of cells in which the phrases are marked.
 
         Returns:
             For each phrase that states a position: its first word, its span in the text of the batch, and its noun.
@@ -505,7 +507,7 @@ class _Reading:
         return first
 
     def _located(self, root: Ints) -> Ints:
-        """Returns the positions of things as rows."""
+        """Returns the claims about the positions of things as rows."""
         first, begin, end = np.array([place[:3] for place in self.places], dtype=np.int64).reshape(-1, 3).T
         owner, rows = rules.MEMORY.rows(self.tape, rules.LOCATED_RULE, first)
         k = np.searchsorted(self.first, first[owner] + rows[:, 0], side="right") - 1
@@ -561,12 +563,15 @@ class _Reading:
 
 
 class _Chain:
-    """The relations between the things in a batch, added from left to right.
+    """The relations between the objects in a batch of captions, added from left to right.
 
     Attributes:
-        root: Subject of each thing's clause: the thing itself, or the thing from which relations lead to it.
-        leds: Thing -> the relation that leads to it, the first word of the gap that it is in, and its subject.
-        found: Ten integers for each relation: subject, object, first word of the gap, and a rule's row.
+        root: For each object, the subject of its clause: the object itself, or the object from which relations lead to
+            it.
+        leds: Mapping from each object to the relation that leads to it, the first word of the gap before the object,
+            and the subject of the relation.
+        found: Ten integers for each relation: the indices of the subject and the object, the first word of the gap
+            before the object, and the seven integers of the rule's row.
     """
 
     def __init__(self, reading: _Reading) -> None:
@@ -640,7 +645,9 @@ class _Chain:
         return [self._word(place) for place in range(first, stop)]
 
     def _lists(self, k: int, said: Between) -> bool:
-        """If an object continues a list, as in "wearing a shirt, shorts and a hat", adds it and returns True."""
+        """Adds the object if it continues a list, as in "wearing a shirt, shorts and a hat", and returns True in this
+        case.
+        """
         item = said.after_and if self.stands_with(k - 1) else said.item
         if item is None:
             return False
@@ -677,8 +684,8 @@ class _Chain:
         return None
 
     def _owned_by(self, k: int) -> int | None:
-        """Returns the index of the object after an owner's "'s", 0 if what follows is not an object, and None if
-        nothing follows.
+        """Returns the index of the object that thing ``k`` owns, as in "the player's body", 0 if the owned thing is not
+        an object in the batch, or None if no possessive follows.
         """
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
@@ -724,7 +731,9 @@ class _Chain:
         return k
 
     def _begins_clause(self, k: int) -> bool:
-        """Returns True if "that", "as", or a comma followed by "and" leads to an object's noun phrase."""
+        """Returns True if a word that begins a clause, such as "that", "as" or "because", occurs between the preceding
+        object and object ``k``.
+        """
         first = k == 0 or self._caption[k - 1] != self._caption[k]
         return not first and not _CLAUSES.isdisjoint(self._words(self._gap[k], self._first[k]))
 
@@ -796,8 +805,8 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Returns (labels,) masks for agents, clothes, things of which a pair counts as one, people, texts, worn things,
-    and limbs.
+    """Returns one (labels,) mask for each of the following groups: agents, clothes, things of which a pair counts as
+    one, people, texts, worn things, and limbs.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
     sets += (SETS["worn"], SETS["limbs"])
@@ -806,7 +815,9 @@ def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
 
 @cache
 def _place_values() -> dict[str, tuple[int, int]]:
-    """Returns a mapping from the noun of a position to the numbers of the position's value and category."""
+    """Returns a mapping from each noun in a phrase for a position, such as "left", to the numbers of the position's
+    value and category.
+    """
     return {noun: (VALUES.of(value), VALUES.of(cue.category)) for noun, (cue, value) in WORDS["places"].items()}
 
 

@@ -1,11 +1,12 @@
 """A cache for the results of rules.
 
-A rule reads cells at certain distances from the place where the rule begins. A cell contains a word and the position of
-this word in an object. The result of a rule depends only on the cells that it reads. A rule always reads the cell at
-the same distance first, and each cell determines the distance at which the rule reads next. All possible ways to apply
-a rule therefore form a tree: each node corresponds to a distance, each branch to the cell at this distance, and each
-leaf to a result. The rule runs only if the tree has no leaf for the cells at a place; the reading of the rule is then
-added to the tree. NumPy traverses the tree from many positions at once.
+A rule reads cells at certain distances from the place where the rule begins. A cell contains the code of a word, and
+flags that state, for example, whether the word begins an object. The result of a rule depends only on the cells that it
+reads. A rule always reads the cell at the same distance first, and each cell determines the distance at which the rule
+reads next. All possible ways to apply a rule therefore form a tree: each node corresponds to a distance, each branch to
+the cell at this distance, and each leaf to a result. The rule runs only if the tree has no leaf for the cells at a
+place. The cells that the rule then reads, and its result, are added to the tree. NumPy traverses the tree from many
+positions at once.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Rule = Callable[[Any], Iterable[tuple[int, ...]]]
 
 
 class Tape:
-    """The cells of a batch of captions, in the form that a rule reads. Each cell is recorded when it is read for the
-    first time.
+    """The cells of a batch of captions, from which rules read. Each cell is recorded when it is read for the first
+    time.
 
     Args:
         channels: (channels, places) array of the cells of the batch.
@@ -97,7 +98,7 @@ class Memory:
             at: (n,) places at which the rule begins.
 
         Returns:
-            (rows,) index of the place to which each row belongs, and the (rows, columns) rows.
+            (rows,) array with the index of each row's place in ``at``, and (rows, columns) array of the results.
         """
         owners, parts, begin = [np.zeros(0, dtype=np.int64)], [self._table[:0]], 0
         with self._lock:
@@ -114,8 +115,8 @@ class Memory:
         return np.concatenate(owners), np.concatenate(parts)
 
     def _leaves(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the leaves of a rule at as many places as possible, starting with the first: at all places, unless
-        the tree grows too large.
+        """Returns the leaves of a rule for the given places, in order. If the tree grows too large, the remaining
+        places are omitted.
         """
         node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
         missing = np.flatnonzero(self._number[node] < 0)

@@ -129,7 +129,8 @@ class Led(NamedTuple):
         first, last: First and last word of the relation.
         cue: Cue that matched.
         use: Use of the relation's words.
-        how: Context before the relation: "behind" (the preceding object), "verb", "comma", or "and".
+        how: Context before the relation: "behind" (directly after the preceding object), "doing" (after an action),
+            "verb", "comma", or "and".
         row: The relation as a row.
     """
 
@@ -165,7 +166,8 @@ class Between(NamedTuple):
             floor of the bathroom is".
         led: Relation from the first object to the second.
         item: The second object as the next item of a list.
-        after_and: The same if the list begins after "with": "with its nose raised and its tail down".
+        after_and: Same as ``item``, but for a list that begins after "with", as in "with its nose raised and its tail
+            down".
         again: Relation after a later verb in the clause, as in "is blue with a pattern and is above a house".
     """
 
@@ -181,7 +183,7 @@ _NOTHING_BETWEEN = Between()
 
 
 class Rules(Tape):
-    """The rules as readers of the cells around the position at which each rule begins.
+    """The rules, each of which reads the cells around the place at which it begins.
 
     Attributes:
         reads: Channel from which words are read.
@@ -244,7 +246,9 @@ class Rules(Tape):
     # ---- left of an object: counts and attributes
 
     def before(self) -> Iterator[Row]:
-        """Yields the claims that precede the noun in the object's noun phrase, which begins here."""
+        """Yields the counts and attributes that the words before an object state. The object begins at the place of the
+        rule.
+        """
         self.reads = EXACT
         j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
@@ -494,7 +498,9 @@ class Rules(Tape):
     # ---- between two objects: how they stand to each other
 
     def between(self) -> Iterator[Row]:
-        """If the words from here to the next object contain any information, yields its index."""
+        """Yields the index in ``BETWEEN`` of the information that the words from here to the next object contain, if
+        any.
+        """
         self.reads = BETWEEN_WORDS
         found = self._between()
         if found != _NOTHING_BETWEEN:
@@ -732,7 +738,9 @@ class Rules(Tape):
         return None
 
     def _past_pronoun(self, j: int) -> int:
-        """Returns the place after a relation whose object is a pronoun if another relation follows, or 0 otherwise."""
+        """Returns the place after the pronoun if the object of a relation is a pronoun and another relation follows, or
+        0 otherwise.
+        """
         for phrase, cue, _ in STARTING[self.word(j)]:
             behind = j + len(phrase)
             if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
@@ -906,11 +914,11 @@ _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock"
 
 
 def _alike(*rules: str) -> NDArray[np.int64]:
-    """Returns the (codes,) representative of each code for rules that do not return words.
+    """Returns a (codes,) array with the representative of each code, for rules that do not return words.
 
-    Words are alike if the rules cannot tell them apart. This is the case if the words occur in the same lists among
-    those that the rules name, have the same form as far as the rules check it, and are named neither by a relation nor
-    by the code of the rules.
+    Words are alike if the rules cannot tell them apart. This is the case if the words occur in the same lists among the
+    lists that the rules use, and do not differ in any property that the rules check. Moreover, neither a relation nor
+    the code of the rules may name one of the words.
 
     Args:
         rules: Names of methods of :class:`Rules`. The functions that they call are included.

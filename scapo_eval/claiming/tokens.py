@@ -95,12 +95,11 @@ def _lowered(texts: Sequence[str]) -> list[str]:
 
 
 class Codes:
-    """The codes of words.
+    """Table of the codes of words.
 
     Attributes:
         words: Representative of each code.
-        of_word: Mapping from each word to its code, for the words in ``words`` and for the spellings of their marks in
-            ``Tokens.lowered``.
+        of_word: Mapping from each word in ``words``, spelled as in ``Tokens.lowered``, to its code.
     """
 
     def __init__(self) -> None:
@@ -133,8 +132,8 @@ class Codes:
         self._entry[slots] = np.arange(len(slots))
 
     def _slots(self, head: NDArray[np.uint64], tail: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns the position in the hash table for words, given their first eight bytes and the last eight of the
-        remaining bytes.
+        """Returns the positions of words in the hash table, given the first eight bytes of each word and, for longer
+        words, the last eight bytes.
         """
         hashed: NDArray[np.uint64] = (head * self._factors[0] + tail * self._factors[1]) >> np.uint64(64 - _BITS)
         return hashed.view(np.int64)
@@ -185,7 +184,7 @@ class Codes:
 
         Args:
             lowered: Text in ASCII, with at least eight bytes before the first and after the last word.
-            byte: Its bytes.
+            byte: Bytes of the text.
             start, end: (words,) span of each word.
         """
         eight = np.ndarray(shape=len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
@@ -211,7 +210,7 @@ class Codes:
         start: NDArray[np.int64],
         end: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Returns the code for words that are in no list."""
+        """Returns the codes of words that are in no list."""
         is_alpha = np.ones(len(start), dtype=bool)
         odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
         within = np.searchsorted(end, odd, side="right")

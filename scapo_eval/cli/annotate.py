@@ -194,7 +194,7 @@ def coarse_command(
     """Asks a judge about every label in every image of IMAGES (folders, globs, lists, COCO annotations).
 
     With --captions, the command instead asks about every distinct claim that the captions make about an image. With
-    --judged, asks only about the claims that the file leaves undecided.
+    --judged, the command asks only about the claims that the file leaves undecided.
     """
     from ..annotate.sample import card_of
 
@@ -302,7 +302,9 @@ def refine_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks a judge again about the affected cells of RUN. All decisions of people and all earlier verdicts are kept."""
+    """Asks a judge again about those cells of RUN that the options select. All decisions of people and all earlier
+    verdicts are kept.
+    """
     from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 
     _no_restart(settings)

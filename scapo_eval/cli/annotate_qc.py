@@ -39,7 +39,7 @@ SECOND = click.option("--second", is_flag=True, help="Use the second person's sh
 
 @click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Lets a person check random cells in a local web page, and computes bounds on the remaining errors.
+    """Lets a person check random cells on a local web page, and computes bounds on the remaining errors.
 
     First run `draw RUN`, then `serve RUN`. Answer the pairs in the browser, and then finish the round to list the
     labels with errors. Run `annotate refine` on these labels and draw again, until a round over all labels contains no

@@ -207,8 +207,8 @@ def lint_command(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Number of labels to show.")
 def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
-    """Compares the verdicts of RUN with those of REFERENCE on the cells that were judged in both runs, for example to
-    compare several labels per call with one label per call, or two different judges.
+    """Compares the verdicts of RUN with those of REFERENCE on the cells that were judged in both runs. Such a
+    comparison shows, for example, the effect of asking about several labels per call, or the agreement of two judges.
     """
     comparison = compare(Store.open(run), Store.open(reference))
     if as_json:

@@ -57,7 +57,7 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Answers the questions of benchmarks with a model. The text of the help page is :data:`HELP`."""
+    """Uses a model to answer the questions of benchmarks. The text of the help page is :data:`HELP`."""
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]

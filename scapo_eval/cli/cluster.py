@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
-    """If ``--engine`` is given, makes a command that supports no engine explain why.
+    """Adds hidden options such as ``--engine`` to a command that supports no engine. If one of these options is given,
+    the error message states the reason.
 
     Args:
-        command: Verb.
+        command: Command to which the options are added.
         counted: Description of the work that runs in one process, ending in "is" or "are".
     """
 

@@ -1,5 +1,5 @@
-"""Options that all commands share: the size limit for files, and the protection of table cells against spreadsheet
-formulas.
+"""Options that all commands share: the size limit for files, and the protection of table cells that a spreadsheet would
+treat as formulas.
 """
 
 from __future__ import annotations

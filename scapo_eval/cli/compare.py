@@ -30,8 +30,8 @@ class Compare(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of the benchmark's command, which requires at least two files, or otherwise the context
-        of ``compare``.
+        """Returns the context of the command of the benchmark that ``--benchmark`` names, or the context of ``compare``
+        without this option. The benchmark's command requires at least two files.
         """
         benchmark, rest = _take_benchmark(args)  # also for shell completion of that verb
         if benchmark is None:
@@ -70,8 +70,9 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
 def command(results: tuple[str, ...], output: Output) -> int:
     """Compares systems with the first system, which is the baseline.
 
-    RESULTS are results files (written by -o of a scoring verb). With --benchmark NAME, give the raw files that the verb
-    NAME scores, and the options of this verb, for example: compare a.jsonl b.jsonl --benchmark chair --truth truth.json
+    RESULTS are results files, which a scoring verb writes with -o. With --benchmark NAME, give the raw files that the
+    verb NAME scores, and the options of this verb, for example: compare a.jsonl b.jsonl --benchmark chair --truth
+    truth.json
     """
     runs = _runs_of(results, output)
     if len(runs) < 2:

@@ -37,7 +37,7 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Describes images. The output is a caption file for the scoring verbs.
+    """Uses a model to describe images. The output is a caption file for the scoring verbs.
 
     IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. If the command was
     killed, run it again to resume. The command also writes FILE.run.json (the settings), FILE.journal (the completions)

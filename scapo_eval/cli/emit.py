@@ -46,7 +46,8 @@ def emit(
         runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
         allow_different: True if the command itself compares several ways of reading a file.
-        files: Input file of each run. The captions may be accompanied by their prompts.
+        files: Input file of each run, whose prompts and length limit are checked against the protocol. The records can
+            contain the prompts of the captions.
 
     Returns:
         The exit code: 3 if the metrics do not pass a gate, otherwise 0.
@@ -94,8 +95,8 @@ def emit(
 
 
 def output_format(form: OutputFormat | None, *, as_json: bool, width: int | None) -> str:
-    """Returns the output format, which is the requested format if there is one. By default, the output is a table if it
-    goes to a terminal or if a width is given, and TSV otherwise.
+    """Returns the requested output format, or the default format. By default, the output is a table if it goes to a
+    terminal or if a width is given, and TSV otherwise.
 
     Raises:
         click.UsageError: If ``--json`` is combined with another ``--format``.

@@ -64,7 +64,9 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """Sampling settings. Missing settings are neutral, or are taken from the checkpoint."""
+        """Sampling settings. Settings that the user does not specify have neutral values, or the values from the
+        checkpoint.
+        """
         asked = {name: value for name in CHOICES if (value := getattr(self, name)) is not None}
         left = dict.fromkeys(CHOICES) if self.generation_config == "model" else {}
         return Sampling(max_tokens=self.max_tokens, seed=self.seed, **{**left, **asked})
@@ -211,14 +213,14 @@ Item = TypeVar("Item")
 def shared(
     shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
 ) -> tuple[str, list[Item], Share[Item] | None]:
-    """Returns the output file and the items of a shard, and the shard's share of all items. Without a shard, the result
-    contains the complete output file and all items.
+    """Returns the output file, the items to process, and the share of all items that belongs to the shard. Without a
+    shard, these are the complete output file, all items, and None.
 
     Args:
         shard: Shard, or None.
         output: Name of the complete output file.
         items: All items.
-        key: Function that returns the content that identifies an item, see
+        key: Function that returns the text by which an item is identified; see
             :meth:`~scapo_eval.inference.shards.Shard.share`.
     """
     if shard is None:

@@ -28,7 +28,7 @@ def command(folder: Path, recipes: bool) -> None:
     """Writes the shipped example into DIR (default: examples): captions by two systems for 40 images, and the ground
     truth.
 
-    Existing files are never replaced. An existing file with other content causes an error.
+    Existing files are never replaced. If an existing file has different content, an error is raised.
     """
     contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES + RECIPES * recipes}
     for path, content in contents.items():

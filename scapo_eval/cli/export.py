@@ -63,7 +63,7 @@ def command(
 ) -> None:
     """Exports results files, including intervals, to another schema, and creates one document per system and benchmark.
 
-    RESULTS are results files (-o of a scoring verb, or of import).
+    RESULTS are results files, written with -o by a scoring verb or by import.
     """
     pairs = [text.rpartition("=") for text in models]
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not a or not b), None):

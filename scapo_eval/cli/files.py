@@ -28,7 +28,7 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "file"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns file names, completed by the shell."""
+        """Returns a completion item that makes the shell complete file names."""
         return [CompletionItem(incomplete, type="file")]
 
     def _seen(self, ctx: click.Context | None, own: str, path: str) -> None:
@@ -121,7 +121,7 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
 
 
 def source_of(path: str) -> Source:
-    """Returns the input at a path. All parts of a command share this input."""
+    """Returns the input at a path, as an object that all functions of the command share."""
     context = click.get_current_context(silent=True)
     return input_at(path) if context is None else shared_source(path, context)
 

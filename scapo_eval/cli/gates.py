@@ -26,7 +26,7 @@ class Gate:
         """Parses ``METRIC=VALUE``.
 
         Raises:
-            click.UsageError: If the text has another format.
+            click.UsageError: If the text has a different format.
         """
         name, _, value = text.partition("=")
         try:

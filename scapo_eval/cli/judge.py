@@ -40,7 +40,7 @@ from .options import Command
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Judges answers with a model. Score the verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Uses a model to judge answers. Score the verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
 AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
@@ -101,8 +101,8 @@ def mmhal(
 ) -> int:
     """Rates answers to MMHal-Bench from 0 to 6. The judge reads only texts.
 
-    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), in the form that
-    scapo-eval answer writes for MMHal-Bench's file. The option --model specifies the judge.
+    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
+    writes them for the file of MMHal-Bench. The option --model specifies the judge.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))

@@ -72,7 +72,7 @@ class Verbs(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the commands in the order of their table."""
+        """Returns the names of all commands in the order of the help page."""
         return [*VERBS, *other_benchmarks()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -91,7 +91,7 @@ class Verbs(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the verb."""
+        """Runs the verb, and ensures that error messages name the affected input files."""
         from .files import naming_inputs
 
         with naming_inputs(ctx):
@@ -130,7 +130,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """Returns the command to use for files that are given without one: the command for the kind of the first file,
+        """Returns the command for files that are given without a command: the command for the kind of the first file,
         or else the default command.
         """
         from .files import first_file
@@ -201,7 +201,7 @@ _show = warnings.showwarning
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Prints the project's own warnings in the same form as the other messages of the command line."""
+    """Prints the project's own warnings in the same format as the other messages of the command line."""
     if not issubclass(category, InputWarning):
         _show(message, category, *where, **more)
     elif not {"-q", "--quiet"} & set(sys.argv):

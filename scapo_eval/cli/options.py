@@ -50,7 +50,7 @@ class Output(Screen):
 
     @property
     def resampling(self) -> Resampling:
-        """Settings for the intervals."""
+        """Resampling settings for the confidence intervals."""
         return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap, interval=self.interval)
 
     @property
@@ -278,7 +278,7 @@ def with_options(
         command: Function to decorate, which already has the decorators for its own options.
         options: Click options, one per field of the dataclass, in the order of the help text.
         argument: Name of the parameter that receives the dataclass.
-        record: Dataclass.
+        record: Dataclass that contains the values of the options.
     """
 
     def wrapper(**kwargs: Any) -> Any:

@@ -291,7 +291,7 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 @click.argument("evaluation", type=PLAIN, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
-    """Checks that TRAIN shares no image with any EVAL. The exit code is 2 if there are shared images.
+    """Checks that TRAIN shares no image with any of the EVAL inputs. The exit code is 2 if there are shared images.
 
     TRAIN and EVAL are ground truth files, captions, answers, questions, lists, COCO annotations or folders of images.
     Two images are identical if their COCO ids are equal: val2014 and train2017 share many images (for example,

@@ -175,8 +175,8 @@ class _Table:
         return self._with_names(names, aligned(cells))
 
     def _blocks(self, names: Mapping[str, str]) -> list[Text]:
-        """Returns the layout with one block per metric, in which systems are rows. The layout has space for values on
-        shared images.
+        """Returns the layout with one block per metric, in which systems are rows. This layout is also used for systems
+        with different images, because its cells have space for the values on shared images.
         """
         makers = (self._value, self._interval, self._difference)
         cells: list[list[Text]] = []
@@ -274,7 +274,7 @@ class _Table:
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
     def slices(self) -> Iterator[Text]:
-        """Yields the results for each value of a column, and the results of the tests of equality across all slices."""
+        """Yields the results for each slice, and the results of the tests for equality of all slices."""
         sliced = self.found.get("sliced")
         if not sliced:
             return

@@ -113,7 +113,8 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Measures the agreement between metrics and people. JUDGEMENTS are ratings, pairs or marked parts of captions.
+    """Measures the agreement between metrics and people. JUDGEMENTS are files with ratings, pairs or marked spans of
+    captions.
 
     THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments must be JSON
     Lines with the keys ``image_id``, ``caption`` and ``rating`` (docs/validity.md). Intervals are computed with images

@@ -143,8 +143,8 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 def _sorted_out(
     given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
 ) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
-    """Separates answer files from question files, because the shell passes b.json in ``--questions a.json b.json`` as
-    an answer file.
+    """Separates answer files from question files, because option parsing treats b.json in ``--questions a.json b.json``
+    as an answer file.
     """
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]

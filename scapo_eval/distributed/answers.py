@@ -1,5 +1,5 @@
-"""Conversion of yes/no answers in Arrow to rows that can be summed and that contain the question and the result of each
-answer.
+"""Conversion of yes/no answers in Arrow format to rows that can be summed. The rows contain the question and the parsed
+result of each answer.
 
 A worker reads answers, finds their questions and extracts yes or no (:func:`scapo_eval.benchmarks.join.match`). The
 worker sends five bytes per answer to the calling process, which treats the answers from all workers like answers from a
@@ -75,7 +75,7 @@ class Replies(Counted[Run]):
         return pa.concat_tables(tables)
 
     def of_parts(self, parts: Any) -> Any:
-        """Implements ``of_parts`` of :class:`Counted`. Every part is a complete file in itself."""
+        """Implements ``of_parts`` of :class:`Counted`. Every part is a complete file."""
         paths = parts.column("path").to_pylist()
         return pa.concat_tables([self.schema.empty_table(), *(self._of(Source(path), OF_A_FILE) for path in paths)])
 

@@ -147,8 +147,8 @@ class Counted(ABC, Generic[Result]):
 
     @abstractmethod
     def of_parts(self, parts: Any) -> Any:
-        """Returns the numbers of files and row groups. An unreadable file is represented by one row, which contains the
-        error instead of counts.
+        """Returns the counts of the records in files and row groups. An unreadable file is represented by one row,
+        which contains the error instead of counts.
 
         Args:
             parts: A pyarrow Table from :func:`~.files.parts_of` with the columns ``path`` and ``row_group`` (WHOLE_FILE
@@ -166,7 +166,7 @@ class Counted(ABC, Generic[Result]):
             counts: Sum of the workers' tables, as a pyarrow Table.
             name: Name of the system.
             on_bad_file: Treatment of unreadable files.
-            resampling: Settings of the intervals.
+            resampling: Resampling settings for the confidence intervals.
 
         Raises:
             InputErrors: If the input is invalid. The error lists the faults by file and line.
@@ -436,7 +436,9 @@ def merged(tables: Sequence[Any]) -> Any:
 
 
 def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
-    """Returns the sum of count tables, which are added as they arrive. ``kept`` contains the first tables."""
+    """Returns the sum of count tables, which are added as they arrive. The sum also includes the tables in the list
+    ``kept``.
+    """
     rows = 0
     for table in tables:
         kept.append(table)

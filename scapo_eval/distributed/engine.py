@@ -112,7 +112,7 @@ class CountingEngine(ABC, Generic[Data]):
         """Computes CHAIR_s, CHAIR_i, Recall and Len of captions. The result equals that of :func:`scapo_eval.chair`.
 
         Args:
-            captions: Captions, given in the same forms as for :meth:`score`.
+            captions: Captions, given as a data set or as files, as for :meth:`score`.
             truth: Ground truth of the images, as for :meth:`score`.
             profile: Profile used to read captions, as for :func:`scapo_eval.chair`.
             synonyms: Synonyms of the object names, as for :func:`scapo_eval.chair`.
@@ -152,8 +152,8 @@ class CountingEngine(ABC, Generic[Data]):
 
         Args:
             answers: A data set with the columns ``id`` and ``response`` (and optional columns, see docs/data.md), or
-                files in any layout that the benchmark's command reads, given in the same forms as for :meth:`score`.
-                Each file is read by one worker.
+                files in any layout that the benchmark's command reads. Files are given as for :meth:`score`. Each file
+                is read by one worker.
             benchmark: Name of the benchmark that contains the questions, or ``yesno`` for custom questions.
             questions: Files or records of questions, as for :func:`scapo_eval.yesno`.
             name, workers, on_bad_file, resamples, seed, bootstrap, interval: Arguments described in
@@ -186,7 +186,7 @@ class CountingEngine(ABC, Generic[Data]):
         """Computes AMBER's metrics. The result equals that of :func:`scapo_eval.amber`.
 
         Args:
-            responses: A data set with the columns ``id`` and ``response``, or files in the same forms as for
+            responses: A data set with the columns ``id`` and ``response``, or files, which are given as for
                 :meth:`answers`.
             data: Path of AMBER's repository, or of its ``data`` folder, on the calling machine.
             similarity: Words that count as equal to each other, as for :func:`scapo_eval.amber`.

@@ -147,8 +147,8 @@ def reward(
 
 @lru_cache(maxsize=4)
 def _get(reference: Any) -> Any:
-    """Returns the object that a Ray reference points to. Each worker process caches the object, so that its matcher is
-    created only once.
+    """Returns the object that a Ray reference points to. Each worker process caches the object, so that the object's
+    matcher is created only once per process.
     """
     return ray.get(reference)
 

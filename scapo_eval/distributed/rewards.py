@@ -1,4 +1,6 @@
-"""Computes SCAPO's reward for Arrow tables of responses and adds it as columns to a distributed data set."""
+"""Computation of SCAPO's reward for Arrow tables of responses, and addition of the reward as columns to a distributed
+data set.
+"""
 
 from __future__ import annotations
 

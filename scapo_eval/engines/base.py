@@ -42,8 +42,8 @@ class Sampling:
     """Sampling settings, which determine how the next token is chosen.
 
     Every engine sets all of these settings explicitly, so that no default of a server or a checkpoint
-    (``generation_config.json``) has a hidden effect. If a setting is None, the default of the server or the checkpoint
-    is used.
+    (``generation_config.json``) has a hidden effect. The default of the server or the checkpoint is used only if a
+    setting is None.
 
     Attributes:
         temperature: Sampling temperature, where 0 always selects the most probable token (greedy decoding).
@@ -102,7 +102,7 @@ class Request:
         schema: JSON schema that the completion must match. Engines that cannot enforce a schema ignore the field
             ``schema``.
         sample: Number of the completion among several completions of the same prompt, counted from 0.
-        choices: Words between which the model decides with its first token. If words are given, the completion contains
+        choices: Words from which the model chooses with its first token. If words are given, the completion contains
             the probability of each word (:attr:`Completion.masses`), and the sampling settings are :data:`ONE_TOKEN`.
     """
 
@@ -162,10 +162,10 @@ class Completion:
     Attributes:
         text: Text of the completion. White space around the text is removed, because it differs between engines. The
             text is empty if the completion contains an error.
-        finish: Reason for the end of the completion: ``stop``, ``length`` (truncated at ``max_tokens``) or another
-            value from the server. None if unknown.
-        prompt_tokens: Number of tokens in the prompt and its images, or None if unknown.
-        completion_tokens: Number of tokens in the completion, or None if unknown.
+        finish: Reason why the completion ended: ``stop``, ``length`` (truncated at ``max_tokens``) or another value
+            from the server. The value is None if the reason is unknown.
+        prompt_tokens: Number of tokens in the prompt and its images, or The value is None if the reason is unknown.
+        completion_tokens: Number of tokens in the completion, or The value is None if the reason is unknown.
         error: Reason why there is no completion, or None if there is a completion.
         masses: For each choice in the request, the probability that the first token is this choice, or None for
             requests without choices.
@@ -196,7 +196,7 @@ def masses_of(choices: Sequence[str], tokens: Iterable[tuple[str, float]]) -> tu
     and spacing.
 
     Args:
-        choices: Words.
+        choices: Words whose probabilities are returned.
         tokens: Text and log-probability of each of the :data:`TOP` most probable first tokens.
     """
     masses = dict.fromkeys(choices, 0.0)
@@ -217,8 +217,8 @@ _SECRET = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """For cards and journals, replaces the values of settings whose names suggest a key, token or password with
-    ``***``.
+    """Replaces with ``***`` the values of settings whose names suggest a key, token or password, for use in cards and
+    journals.
     """
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
@@ -250,7 +250,7 @@ class Engine(Protocol):
         identity: All known facts that affect the completions, such as model, weights and processor settings. The
             identity is part of the key of every request.
         card: Additional facts for the run card, such as versions, devices and addresses. After :meth:`run`, the card
-            also contains the effective ``sampling`` settings under the engine's names.
+            also contains the effective ``sampling`` settings under the names that the engine uses.
     """
 
     @property

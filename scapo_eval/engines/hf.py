@@ -1,8 +1,8 @@
 """Engine that runs transformers in this process, with any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...).
 
-The engine also runs on CPUs. Except for rounding, greedy completions do not depend on the batch. Sampled completions do
-not depend on the batch either, because each request has its own random generator. Therefore, a resumed run produces the
-same file as an uninterrupted run.
+The engine also runs on CPUs. Greedy completions do not depend on the composition of the batch, except for rounding
+differences. Sampled completions do not depend on the batch either, because each request has its own random generator.
+Therefore, a resumed run produces the same file as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _TEXT_ONLY = "the model is text-only and cannot read images"
 
 
 class TransformersEngine:
-    """Engine that runs a model with the method ``generate`` of transformers, in batches of requests of similar length.
+    """Engine that runs a model with transformers' ``generate`` method, in batches of requests of similar length.
 
     Args:
         model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
-        dtype: Number format of the weights: ``auto`` (the format of the files), ``float32``, ``bfloat16`` or
+        dtype: Data type of the weights: ``auto`` (the data type in the checkpoint), ``float32``, ``bfloat16`` or
             ``float16``.
         device: Device of the model: ``auto`` (a GPU if available), ``cpu``, ``cuda``, ``cuda:1``...
         batch_size: Number of requests per batch.
@@ -126,7 +126,7 @@ class TransformersEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests in windows of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests, in windows of _WINDOW batches; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
@@ -172,8 +172,8 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns the arguments that make ``generate`` always select the most probable token. For sampling, noise is
-        added to the scores beforehand.
+        """Returns the arguments that make ``generate`` always select the most probable token. For sampling, a logits
+        processor adds noise to the scores, so that the argmax is a random sample.
         """
         return {
             "do_sample": False,
@@ -242,8 +242,8 @@ class TransformersEngine:
         ]
 
     def _first_tokens(self, logits: torch.Tensor) -> list[list[tuple[str, float]]]:
-        """Returns, for each row of logits of shape (rows, vocabulary), the text and log-probability of the most
-        probable tokens.
+        """Returns the text and log-probability of the most probable tokens for each row of logits of shape (rows,
+        vocabulary).
         """
         found = logits.float().log_softmax(-1).topk(min(TOP, logits.shape[-1]))
         return [
@@ -266,8 +266,8 @@ class TransformersEngine:
 
 
 class _Penalties:
-    """Logits processor that lowers the logits of earlier tokens in the same way as vLLM. Padding tokens are not counted
-    as earlier tokens.
+    """Logits processor that applies the repetition, presence and frequency penalties in the same way as vLLM. Padding
+    tokens are not counted as earlier tokens.
 
     Args:
         module: The torch module.
@@ -291,8 +291,8 @@ class _Penalties:
 
 
 class _SeededSampler:
-    """Logits processor that samples by taking the argmax of noisy scores (Gumbel's trick), with one random generator
-    per row.
+    """Logits processor that samples with the Gumbel-max trick: it adds noise to the scores, with one random generator
+    per row, so that the argmax is a sample.
     """
 
     def __init__(
@@ -338,8 +338,8 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
         model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
         takes_images: True if the model accepts images, or False to load only its tokenizer.
-        options: Settings of the image processor, such as ``max_pixels``. If ``options`` is None, the processor's own
-            values are used.
+        options: Settings of the image processor, such as ``max_pixels``. A setting in ``options`` whose value is None
+            keeps the processor's own value.
     """
     import transformers
 
@@ -369,14 +369,16 @@ def image_tokens(config: Any) -> list[int]:
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Returns the ids of tokens that end a response, collected from single ids, lists of ids and None."""
+    """Returns the union of the given ids of end-of-sequence tokens. Each argument is a single id, a list of ids, or
+    None.
+    """
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """Returns the settings of the image processor whose values have JSON types."""
+    """Returns those settings of the image processor whose values have JSON types."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

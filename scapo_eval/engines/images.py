@@ -1,5 +1,5 @@
-"""Decoder that converts image files to the form that a model receives: checked, upright, 8-bit RGB. A file that is not
-a readable image raises :class:`ImageFault`.
+"""Decoder that converts image files to the format that models receive: validated, upright, 8-bit RGB images. A file
+that is not a readable image raises :class:`ImageFault`.
 
 All engines share this decoder and therefore process the same pixels. Animated files are reduced to their first frame,
 transparency becomes white, 16-bit values are scaled (not clipped), and EXIF rotation is applied.
@@ -49,7 +49,7 @@ Value = TypeVar("Value")
 
 
 class ImageFault(ScapoError):
-    """Error that is raised if a file cannot be used as an image. Only the item with this file fails, and the run
+    """Error that is raised if a file cannot be used as an image. Only the requests that use this file fail, and the run
     continues.
     """
 
@@ -116,8 +116,8 @@ def file_bytes(path: str) -> bytes:
 
 
 def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
-    """Returns the upright RGB picture, and the MIME type of the file if all readers decode the file's bytes to this
-    picture.
+    """Returns the upright RGB picture and the MIME type of the file. The MIME type is None if the file must not be sent
+    unchanged, because some readers would decode it to a different picture.
     """
     try:
         from PIL import Image, UnidentifiedImageError
@@ -185,7 +185,9 @@ def _rgb(image: Image) -> Image:
 
 
 def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
-    """Returns a changed RGB copy; the change is applied strip by strip to avoid several full copies."""
+    """Applies a change to the image strip by strip, which avoids several full copies in memory, and returns the result
+    as a new RGB image.
+    """
     from PIL import Image
 
     made = Image.new("RGB", image.size)
@@ -203,8 +205,8 @@ def _strips(image: Image) -> Iterator[Image]:
 
 
 class Cache(Generic[Value]):
-    """Cache for the most recent values of a function that takes a path. All threads share the cache, because benchmarks
-    use each image many times.
+    """Thread-safe cache that keeps the most recently used values of a function of a path. All threads share the cache,
+    so that an image that several requests use is processed only once.
 
     If several threads request the same path at the same time, the value is computed only once. Errors are not cached.
     """

@@ -83,12 +83,12 @@ class OpenAIEngine:
         concurrency: Maximum number of simultaneous requests.
         rate: Maximum number of requests per second (bursts of up to one second are allowed), or None for no limit.
         timeout: Maximum duration of one attempt in seconds.
-        attempts: Number of attempts after which a request is considered failed.
-        backoff: Base of the waiting time in seconds. Before attempt k+1, the client waits a random time of up to
+        attempts: Maximum number of attempts per request.
+        backoff: Base of the exponential backoff in seconds. Before attempt k+1, the client waits a random time of up to
             ``backoff * 2**k`` seconds.
         wait_server: Seconds to wait for a server that refuses connections. Waiting does not count as an attempt. If
-            ``wait_server`` is None, the server must be available at the start, and the waiting time after the first
-            answer is :data:`PATIENCE`.
+            ``wait_server`` is None, the server must be available at the start. After its first answer, it may refuse
+            connections for up to :data:`PATIENCE` seconds.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback that receives a warning if the server rejects a sampling setting, which is then omitted.
 
@@ -192,8 +192,8 @@ class OpenAIEngine:
             done(request, await self._answer(session, request))
 
     async def _check_server(self, session: aiohttp.ClientSession) -> None:
-        """Checks that the server is available by requesting its list of models, and records its facts about the
-        model.
+        """Requests the server's list of models to check that the server is available, and records the server's metadata
+        about the model.
         """
         import aiohttp
 
@@ -307,7 +307,8 @@ class OpenAIEngine:
     async def _attempt(
         self, session: aiohttp.ClientSession, body: bytes, choices: tuple[str, ...] = ()
     ) -> Completion | str:
-        """Makes one attempt, and returns the completion (or a final error), or the reason for another attempt.
+        """Makes one attempt and returns a completion, which may contain a final error, or the reason for another
+        attempt as a string.
 
         Raises:
             _Away: If the server refuses connections.
@@ -380,7 +381,7 @@ class OpenAIEngine:
         return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
-        """Returns, with explicit values and in the server's format, all sampling settings except those that the server
+        """Returns the sampling settings with explicit values, in the server's format and without those that the server
         has rejected.
         """
         settings = {name: getattr(sampling, name) for name in _SENT}
@@ -414,7 +415,9 @@ class OpenAIEngine:
         return bool(lost)
 
     def _tell_lost(self, name: str, value: object, why: str) -> None:
-        """Warns once about the effect of a setting that the server does not support."""
+        """Warns once that the server does not support a setting and that its own value or the checkpoint's applies
+        instead.
+        """
         if name not in self._told:
             self._told.add(name)
             self._warn(
@@ -461,7 +464,9 @@ class _NoProbabilities(Exception):
 
 
 class _TokenBucket:
-    """Rate limiter that allows an average of ``rate`` requests per second and bursts of at most one second."""
+    """Token-bucket rate limiter that allows an average of ``rate`` requests per second, with bursts of at most one
+    second's worth of requests.
+    """
 
     def __init__(self, rate: float) -> None:
         self._interval = 1.0 / rate
@@ -507,7 +512,7 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
-    """Returns the first choice in a reply as a completion, with the probability of each of the request's words.
+    """Returns the first choice in a reply as a completion, with the probability of each requested word.
 
     Raises:
         ValueError: If the JSON is not a chat completion.
@@ -548,7 +553,7 @@ def _tokens(number: object) -> int | None:
 
 
 def _message(data: bytes) -> str:
-    """Returns the message in an error reply, which may have any of the common formats."""
+    """Returns the message from an error reply in any of the common formats."""
     try:
         value: Any = parse_json(data)
     except ValueError:

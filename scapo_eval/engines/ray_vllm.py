@@ -2,8 +2,8 @@
 of the model.
 
 Ray schedules the requests, retries failed requests and restarts failed processes. Images are read on the node that
-prepares a request. Therefore, the files must be available on every node. The copies of the model are loaded once per
-CHUNK requests.
+prepares a request. Therefore, the files must be available on every node. The replicas of the model are reloaded after
+every CHUNK requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RayVllmEngine:
     Args:
         model: Name of the model on the hub, or path of its folder, which must be available on every node.
         revision: Revision of the model on the hub, or None for the newest revision.
-        dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
+        dtype: Data type of the weights: ``auto`` (the data type in the checkpoint), ``bfloat16``, ``float16`` or
             ``float32``.
         seed: Seed for the engine's random numbers.
         replicas: Number of copies of the model.
@@ -77,13 +77,16 @@ class RayVllmEngine:
         }
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests in datasets of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in datasets of at most CHUNK requests.
+
+        See :class:`~scapo_eval.engines.base.Engine`.
+        """
         source = iter(requests)
         while chunk := list(islice(source, CHUNK)):
             self._run(chunk, done)
 
     def close(self) -> None:
-        """Does nothing, because Ray ends the copies of the model together with their dataset."""
+        """Does nothing, because Ray stops the model replicas when their dataset has been processed."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
         sees = any(request.images for request in chunk)
@@ -132,8 +135,8 @@ def check_pair(ray: str) -> str | None:
         ray: Version of Ray.
 
     Raises:
-        ScapoError: If Ray's metadata require another version of vLLM; every picture would fail with the installed
-            version.
+        ScapoError: If Ray's metadata requires a different version of vLLM, because every request would fail with the
+            installed version.
     """
     try:
         installed = version("vllm")

@@ -40,7 +40,7 @@ class VllmEngine:
     Args:
         model: Name of the model on the hub, or path of its folder.
         revision: Revision of the model on the hub, or None for the newest revision.
-        dtype: Number format of the weights: ``auto`` (the format of the files), ``bfloat16``, ``float16`` or
+        dtype: Data type of the weights: ``auto`` (the data type in the checkpoint), ``bfloat16``, ``float16`` or
             ``float32``.
         seed: Seed for the engine's random numbers.
         extra: Additional arguments for ``vllm.LLM``, such as ``max_model_len`` and ``tensor_parallel_size``.
@@ -89,7 +89,10 @@ class VllmEngine:
         self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests in chunks of several requests; see :class:`~scapo_eval.engines.base.Engine`."""
+        """Completes all requests in chunks of at most _CHUNK requests.
+
+        See :class:`~scapo_eval.engines.base.Engine`.
+        """
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
             ready: list[tuple[Request, list[dict[str, Any]]]] = []
@@ -176,11 +179,10 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
 
 
 def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
-    """Returns the first error in a chain of exceptions, formatted as one line that states the cause of a failure in
-    vLLM.
+    """Returns a one-line message with the original cause of a chain of exceptions that vLLM raised.
 
     Args:
-        error: Raised error.
+        error: Exception at the end of the chain.
         log: Output of vLLM's processes, which is searched for causes that the error message does not state.
     """
     while error.__cause__ is not None:
@@ -211,8 +213,8 @@ def faults() -> tuple[Faults, Faults]:
 
 
 def _first_tokens(output: Any) -> list[tuple[str, float]]:
-    """Returns the text and log-probability of the most probable first tokens, computed before the tokens that must
-    never be sampled are excluded.
+    """Returns the text and log-probability of the most probable first tokens, computed before the forbidden tokens are
+    excluded.
     """
     likely = (each for each in output.logprobs[0].values() if (each.rank or 1) <= TOP)  # the sampled one may be further
     return [(each.decoded_token or "", each.logprob) for each in likely]

@@ -1,3 +1,1 @@
-"""Readers and writers of files, with functions for opening files, enforcing limits, handling JSON, YAML and tables, and
-writing atomically.
-"""
+"""Functions that read and write files: opening, size limits, JSON, YAML, tables and atomic writing."""

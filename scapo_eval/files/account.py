@@ -1,4 +1,4 @@
-"""Keeps account of all records in an input, so that no omission, repetition or truncation goes unnoticed."""
+"""Bookkeeping of all records in an input, so that no omission, repetition or truncation goes unnoticed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ AT_CHANCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class IdAgreement:
-    """Agreement between captions and the images whose ids the captions contain
-    (:mod:`scapo_eval.benchmarks.agreement`).
+    """Agreement between captions and the images to which their ids refer (:mod:`scapo_eval.benchmarks.agreement`).
 
     Attributes:
-        confirmed: Share of claims that are true of the image, in a sample of captions.
-        chance: Share of the claims in the sample that are true of the image after the captions have been shuffled among
-            the images.
-        z: Difference between the two shares, in standard deviations under chance, or 0 if all captions make the same
-            claims.
+        confirmed: Share of the claims in a sample of captions that are true of the caption's own image.
+        chance: Share of the same claims that are true if the captions are shuffled among the images.
+        z: Difference between the two shares, in standard deviations of the chance distribution, or 0 if all captions
+            make the same claims.
     """
 
     confirmed: float
@@ -51,7 +49,7 @@ class IdAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The numbers of records in one input of captions or responses.
+    """Record counts and other facts about one input of captions or responses.
 
     Attributes:
         bytes: Number of bytes read from disk or a pipe, before decompression, or 0 for input in memory.
@@ -61,17 +59,17 @@ class Account:
         duplicates: Number of records with the same image and text as an earlier record.
         empty: Number of records whose text is one of :data:`NOTHING`.
         cut: Number of records whose text is truncated, as stated in the file (``meta.finish``). A record without
-            ``meta.finish`` counts as truncated if its last sentence is unfinished although an earlier sentence is
-            complete.
+            ``meta.finish`` counts as truncated if its last sentence is incomplete but an earlier sentence is complete.
         unmatched_ids: Number of records that were omitted because the ground truth lacks their image.
         captions_per_image: Minimum and maximum number of captions per image. Both values are 0 for records that are not
             captions.
         crc32: CRC-32 of the bytes as 8 hexadecimal digits. Together with ``bytes``, the CRC-32 identifies an unchanged
-            file. The CRC-32 is None if the input consists of several files or is in memory, or if only a part of the
-            file was read (columns of parquet).
+            file. The CRC-32 is None if the input consists of several files, is in memory, or was read only partially
+            (selected columns of a parquet file).
         agreement: Agreement between the captions and their images. The agreement is None if there are fewer than 20
             captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
-        contradicting: Number of records whose own ``objects`` include an object that is absent from the ground truth.
+        contradicting: Number of records whose own ``objects`` field includes an object that is absent according to the
+            ground truth.
     """
 
     bytes: int
@@ -129,13 +127,13 @@ class Account:
 
 
 class RecordCount:
-    """Counter for the records in a file; it restarts whenever the file is read from its beginning.
+    """Counter for the records in a file, which is reset whenever the file is read again from its beginning.
 
     Attributes:
-        lines: Number of the last line that was read.
+        lines: Line number of the last record that was read.
         records: Number of records that were read.
         empty: Number of records whose text is one of :data:`NOTHING`.
-        prints: Hashes of the distinct records; the hashes are equal in every process.
+        prints: Hashes of the distinct records, which do not vary between processes.
     """
 
     lines = records = empty = 0

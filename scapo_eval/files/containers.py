@@ -1,5 +1,5 @@
-"""Reader that returns the rows of any container, which can be JSON Lines, a JSON array or object, a workbook, a table,
-or parquet.
+"""Reader that returns the rows of a file in any container format: JSON Lines, a JSON array or object, an Excel
+workbook, a CSV or TSV table, or parquet.
 
 The type of a container is determined by its content and not by the file name, because many ``.json`` files contain JSON
 Lines.
@@ -48,7 +48,7 @@ _OPEN_OBJECT = (b"{", b"[", b",", b":")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a file, in any container. The first record can be accessed before the others are read.
+    """The records of a file in any container format. The first record can be accessed before the others are read.
 
     Attributes:
         path: Name of the source, for error messages.
@@ -78,7 +78,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
     Args:
         path: Any input that a :class:`~scapo_eval.files.source.Source` accepts, or records in memory. Files may be
-            compressed as ``.gz`` or ``.zst``.
+            compressed with gzip (``.gz``) or Zstandard (``.zst``).
         on_error: Callback for each unreadable record. If ``on_error`` is None, all faults are raised together at the
             end.
         warn: Callback for readable but damaged data, such as truncated workbook cells.
@@ -126,7 +126,9 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
 
 
 def is_open(text: bytes) -> bool:
-    """Returns True if the first line ends inside an object, which indicates a single pretty-printed value."""
+    """Returns True if the first line ends inside an object, which indicates that the file is a single pretty-printed
+    value.
+    """
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 
@@ -186,11 +188,11 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """Returns the offset of a line that is inside a multi-line row but resembles a separate record, or None if there is
-    no such line.
+    """Returns the offset of a line inside a multi-line row that looks like a separate record, or None if there is no
+    such line.
 
-    A line that resembles a separate record has at least as many cells as the header. The first cell of a line that
-    resembles a separate record has the same pattern of digits and letters as the first cell of the row.
+    A line looks like a separate record if it has at least as many cells as the header and if its first cell has the
+    same pattern of digits and letters as the first cell of the row.
     """
 
     def spelling(cell: str) -> str:

@@ -1,4 +1,6 @@
-"""Fields of records from other tools, such as ids, texts, labels, images and prompts, under all common names."""
+"""Functions that find the fields of records from other tools, such as ids, texts, labels, images and prompts, under all
+common names.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ def optional_text(value: object) -> str | None:
 
 
 def id_in(row: Record, key: str) -> str:
-    """Returns an id in the form in which it is written. Numbers, including floats such as 5.0 in tables, are converted
-    to their decimal digits.
+    """Returns an id as a string, exactly as it is written in the record. Whole numbers, including floats such as 5.0 in
+    tables, are converted to decimal digits.
     """
     value = required(row, key)
     if isinstance(value, str) and value.strip():
@@ -53,7 +55,9 @@ def id_in(row: Record, key: str) -> str:
 
 
 def label_of(value: object) -> str | None:
-    """Returns ``yes`` or ``no`` for any spelling of yes or no, and None for any other value."""
+    """Returns ``yes`` or ``no`` for these words, regardless of capitalization and a final period, and None for any
+    other value.
+    """
     said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
     return said if said in ("yes", "no") else None
 
@@ -128,7 +132,7 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
         path: Path of the file.
         line: Line of the first record of the second model.
         models: Model of each record in order, or None for a record without a model.
-        remedy: Advice that is shown to the user. By default, the remedy is to choose a model with the option
+        remedy: Advice that is shown to the user. By default, the user is advised to choose a model with the option
             ``--model``.
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
@@ -137,5 +141,5 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
 
 
 def split_by_import(path: str) -> str:
-    """Returns the advice that :func:`mixed_models` gives if the command has no ``--model`` option."""
+    """Returns the advice for the error of :func:`mixed_models` if the command has no ``--model`` option."""
     return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -1,7 +1,7 @@
-"""Files as bytes and as lines of bytes, with functions for opening, decompression, reading, and atomic writing.
+"""Functions that open, decompress and read files as bytes or as lines of bytes, and that write files atomically.
 
 The functions accept all inputs that a :class:`~scapo_eval.files.source.Source` supports, including files with
-byte-order marks, CRLF or blank lines.
+byte-order marks, CRLF line endings or blank lines.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def read_bytes(path: Input) -> bytes:
     """Returns the entire input, decompressed and without a byte-order mark.
 
     Raises:
-        InputError: If the input cannot be read, if it is larger than the limit, or if it does not begin with valid
-            UTF-8.
+        InputError: If the input cannot be read, if it is larger than the limit, or if its first bytes indicate binary
+            data, UTF-16 or UTF-32.
     """
     source = Source.of(path)
     refuse_foreign_encoding(source.head[:4], source.name)
@@ -126,7 +126,7 @@ def not_utf8(data: bytes) -> int | None:
 
 
 def iter_lines(path: Input) -> Iterator[tuple[int, bytes]]:
-    """Yields the non-blank lines of a file without line ends, together with their line numbers, counted from 1.
+    """Yields the non-blank lines of a file with their line numbers, counted from 1. Line endings are removed.
 
     The docstring of :func:`iter_line_blocks` describes the supported files.
     """
@@ -168,11 +168,11 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
-    """Splits a block into its non-blank lines and removes the line ends.
+    """Splits a block into its non-blank lines and removes the line endings.
 
     Args:
         first: Line number of the block's first line.
-        data: The block.
+        data: Bytes of the block.
 
     Returns:
         The line numbers (a range if no line is blank), and the lines.
@@ -185,7 +185,7 @@ def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
 
 
 def refuse_foreign_encoding(head: bytes, name: str) -> None:
-    """Rejects a text whose first bytes are not UTF-8."""
+    """Rejects a text whose first bytes indicate binary data, UTF-16 or UTF-32."""
     if head[:1] == b"\0":
         raise InputError("begins with a NUL: binary data, or UTF-16 or UTF-32, not a UTF-8 text", path=name, line=1)
     if head[:2] in _UTF16 or (len(head) >= 2 and head[1:2] == b"\x00" and head[:1] in b"{["):
@@ -196,11 +196,11 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a binary file that appears under its name only when it is complete. If writing fails, no file is left
-    behind.
+    """Opens a binary file for writing, which appears under its final name only when it is complete. If writing fails,
+    no file is left behind.
 
-    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed (gzip files
-    contain no time stamp, so that equal content yields equal bytes). If the name is a symbolic link, the target of the
+    The name ``-`` means standard output. Files whose names end in ``.gz`` or ``.zst`` are compressed. Gzip files
+    contain no time stamp, so that equal content yields equal bytes. If the name is a symbolic link, the target of the
     link is replaced. A file that is replaced keeps its permissions.
 
     Raises:
@@ -258,8 +258,7 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     and the name ``-`` are always allowed.
 
     Raises:
-        InputError: If an output would replace another file. The message names the output that would replace another
-            file.
+        InputError: If an output would replace another file. The message names this output.
     """
     written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]
@@ -301,7 +300,9 @@ def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
 
 
 def shipped_folder(name: str) -> Any:
-    """Returns a folder of shipped data, which is inside the installed package, or next to the package in a checkout."""
+    """Returns a folder of the data that is shipped with the package, either inside the installed package or next to it
+    in a checkout.
+    """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / name, package.parent / name):
         if folder.is_dir():

@@ -134,7 +134,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
 
     Args:
         name: Display name of the source.
-        data: Parsed bytes.
+        data: Bytes that were parsed.
         error: Exception from :func:`parse_json`.
         numbers: Line number in the file for each line of ``data``. If ``numbers`` is omitted, ``data`` is the whole
             file.
@@ -184,7 +184,7 @@ def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
 def records_of(
     data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Returns an iterator over the records of a file that has already been read, in the same form as
+    """Returns an iterator over the records of a file that has already been read, which yields the same tuples as
     :func:`iter_records`.
 
     The argument ``unique`` has the same meaning as for :func:`parse_json`.
@@ -195,7 +195,7 @@ def records_of(
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields the non-blank lines with their numbers, one at a time. The lines are not collected in a list, because such
-    a list could be much larger than the bytes.
+    a list could need much more memory than the bytes.
     """
     for number, line in enumerate(io.BytesIO(data), 1):
         if line := line.strip():
@@ -239,8 +239,8 @@ def parse_array(
         name: Display name of the file.
         lines: Numbered lines of the file.
         unique: True to reject duplicate keys, as for :func:`parse_json`.
-        once: Keys, in quotation marks, that no element may contain twice. The check of the keys in ``once`` is faster
-            than the check with ``unique``.
+        once: Keys, in quotation marks, that no element may contain twice. Checking only the keys in ``once`` is faster
+            than checking all keys with ``unique``.
 
     Raises:
         InputError: If the JSON is invalid, or if the array is empty. The message names the invalid line.

@@ -1,5 +1,5 @@
-"""Limits for decoding, which apply to the size of a file, the size of a line, and the number of values in a JSON
-document (``--max-decoded``).
+"""Limits on decoding (``--max-decoded``): the size of a file, the length of a line, and the number of values in a JSON
+document.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _ALIGNED = 64
 
 
 class Mapped(Generic[Value]):
-    """A wrapper through which processes share the arrays of a value in a memory-mapped file.
+    """A wrapper for a value whose arrays are shared between processes in a memory-mapped file.
 
     Pickling writes the arrays to a file once, and unpickling maps this file into memory. A forked process inherits the
     value, so no file is written. With ``spawn`` or ``forkserver``, all processes on the machine share the pages, which

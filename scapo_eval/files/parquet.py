@@ -19,8 +19,7 @@ _FEATHER = (b"ARROW1", b"FEA1")
 
 
 def refuse_feather(head: bytes, name: str) -> None:
-    """Rejects files in Arrow's own format, because the reader of this format trusts the lengths and offsets in the
-    file.
+    """Rejects files in Arrow's own format (Feather), because its reader trusts the lengths and offsets in the file.
 
     Raises:
         InputError: If the file is in Arrow's format.
@@ -64,8 +63,8 @@ class Parquet:
 
         Args:
             rows: Maximum number of rows per batch.
-            groups: Row groups to read. None reads all.
-            columns: Names of the columns to read. None reads all.
+            groups: Row groups to read. If ``groups`` is None, all row groups are read.
+            columns: Names of the columns to read. If ``columns`` is None, all columns are read.
 
         Raises:
             InputError: If the decoded size exceeds the limit.

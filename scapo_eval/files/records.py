@@ -13,7 +13,7 @@ from ..base.errors import InputError
 
 
 class Frame(Protocol):
-    """Protocol that lists the required methods of a pandas DataFrame."""
+    """Protocol for the methods of a pandas DataFrame that this module uses."""
 
     @property
     def iloc(self) -> Any:
@@ -57,8 +57,8 @@ Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
 
 
 def readable(given: Given) -> Readable:
-    """Converts input to a form that readers can open. A path remains unchanged, and any other input is converted to
-    records of plain values.
+    """Converts an input to a type that the readers can open. A path remains unchanged, and any other input is converted
+    to records of plain values.
 
     Missing values (NaN, None, pandas' NA) become None, and NumPy scalars and arrays become numbers and lists. Images,
     audio and videos in a Hugging Face Dataset are not read, because they are not used.
@@ -67,7 +67,7 @@ def readable(given: Given) -> Readable:
         given: A path, an iterable of mappings, a pandas DataFrame, or a Hugging Face Dataset.
 
     Raises:
-        InputError: If the input has none of the supported forms.
+        InputError: If the type of the input is not supported.
     """
     if isinstance(given, (str, os.PathLike, Records)):
         return given

@@ -61,7 +61,8 @@ class Identity:
         """Raises an error if a file was replaced, truncated or modified.
 
         Raises:
-            InputError: If the file was changed. The message states the kind of change.
+            InputError: If the file was changed. The message states whether the file was replaced, truncated or written
+                to.
         """
         if now.place != self.place:
             raise InputError("was replaced while it was read", path=name)
@@ -148,8 +149,8 @@ class Source:
 
     @property
     def taken(self) -> int:
-        """Number of bytes before decompression. For a file, the number is the size of the file; for a pipe, it is the
-        number of bytes read so far.
+        """Number of bytes in the input before decompression. For a file, the number is the size of the file; for a
+        pipe, it is the number of bytes read so far.
         """
         return self._opened().taken
 
@@ -179,8 +180,8 @@ class Source:
 
     @property
     def crc32(self) -> str | None:
-        """CRC-32 of the entire input as 8 hexadecimal digits, or None if hashing was not enabled with :meth:`hash` or
-        if only a part of the input was read.
+        """CRC-32 of the entire input as 8 hexadecimal digits. The value is None if hashing was not enabled with
+        :meth:`hash` or if only part of the input was read.
         """
         opened = self._bytes
         if opened is None or opened.digest is None or opened.digest.size != opened.taken:
@@ -189,7 +190,7 @@ class Source:
 
     @contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes of the input from the beginning.
+        """Opens a stream of the decompressed bytes of the input, starting from the beginning.
 
         Raises:
             InputError: If the file is not found, is a directory, cannot be read, or was changed during reading.
@@ -200,8 +201,8 @@ class Source:
 
     @contextmanager
     def file(self) -> Iterator[BinaryIO]:
-        """Opens the decompressed bytes as a seekable file, which is the file on disk if possible, and otherwise a copy
-        in memory.
+        """Opens the decompressed bytes as a seekable file: the file on disk if possible, and a copy in memory
+        otherwise.
 
         Raises:
             InputError: If :meth:`stream` fails, or if the content is larger than the limit.
@@ -236,8 +237,8 @@ class Source:
         return sink.getvalue()
 
     def spans(self, size: int) -> Iterator[Span]:
-        """Yields the lines of a regular file as references to their positions. Only the bytes around the boundaries of
-        the spans are read.
+        """Yields spans of whole lines of a regular file, as references to their positions in the file. Only the bytes
+        around the boundaries of the spans are read.
 
         Args:
             size: Approximate size of a span in bytes, at most MAX_LINE.
@@ -265,7 +266,8 @@ class Source:
         """Raises an error if the file was changed or replaced after it was opened.
 
         Raises:
-            InputError: If the file was changed. The message states the kind of change.
+            InputError: If the file was changed. The message states whether the file was replaced, truncated or written
+                to.
         """
         if isinstance(self._bytes, _File):
             self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
@@ -354,11 +356,11 @@ def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
 
 
 class _Digest:
-    """CRC-32 of a source's bytes in file order, which depends neither on the number of readers nor on the order in
-    which they read.
+    """CRC-32 of a source's bytes in file order.
 
-    The computation of the CRC-32 takes about 2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL
-    hashes 1.5 GiB/s with hardware support and a third of this rate without hardware support.
+    The CRC-32 depends neither on the number of readers nor on the order in which they read. Its computation takes about
+    2 % of the scoring time. SHA-256 would take 4 to 10 %, because OpenSSL hashes 1.5 GiB/s with hardware support and a
+    third of this rate without hardware support.
 
     Attributes:
         crc: CRC-32 of the bytes that have been added so far.
@@ -370,15 +372,15 @@ class _Digest:
         self._buffer = bytearray(_HASHED)
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Adds the new bytes of a chunk that begins at a given offset. Chunks that would leave a gap after the previous
-        bytes are ignored.
+        """Adds those bytes of a chunk that have not been added yet, given the chunk's offset in the file. Chunks that
+        would leave a gap after the previous bytes are ignored.
         """
         if offset <= self.size < offset + len(data):
             self.crc = zlib.crc32(data[self.size - offset :], self.crc)
             self.size = offset + len(data)
 
     def read_to(self, end: int, descriptor: int) -> None:
-        """Adds the bytes of a file up to an offset, because other processes may read the bytes between spans."""
+        """Reads a file up to an offset and adds the new bytes, because the spans may be read by other processes."""
         view = memoryview(self._buffer)
         while self.size < end and (n := _read_at(descriptor, view[: end - self.size], self.size)):
             self.add(self.size, view[:n])
@@ -455,8 +457,8 @@ class _Piped:
     Args:
         stream: Stream from which the bytes are read.
         name: Name of the source, for error messages.
-        lasts: True if the stream, like standard input, remains open after the source is closed, so that bytes that the
-            source has already read are lost.
+        lasts: True if the stream remains open after the source is closed, as standard input does. The bytes that the
+            source has already read are then lost to later readers.
     """
 
     digest: _Digest | None = None
@@ -535,7 +537,7 @@ def _open(path: str) -> _Bytes:
 
 
 class _View(io.RawIOBase):
-    """A stream that reads the bytes of a source from its own position."""
+    """A stream over the bytes of a source with a read position of its own."""
 
     def __init__(self, source: _Bytes) -> None:
         self._source = source
@@ -715,7 +717,7 @@ def _line(error: BaseException) -> str:
 
 
 def os_reason(error: BaseException) -> str:
-    """Returns the reason for an error of the operating system, worded for messages."""
+    """Returns the reason for an operating-system error, in the project's wording for messages."""
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, IsADirectoryError):

@@ -22,7 +22,7 @@ _TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 
 
 def load_yaml(data: bytes, name: str) -> Any:
-    """Returns the single document of a YAML file, which may contain mappings, lists, texts, numbers, True, False and
+    """Returns the only document of a YAML file, which may contain mappings, lists, strings, numbers, True, False and
     None.
 
     Args:
@@ -94,7 +94,8 @@ class _Node:
         self._has_key = False
 
     def add(self, value: Any, event: Any, name: str) -> None:
-        """Adds an element to a list. For a mapping, the elements are alternately keys and values.
+        """Adds an element to a list, or a key or a value to a mapping. For a mapping, successive calls add a key and a
+        value in turn.
 
         Raises:
             InputError: If a key is invalid or appears twice.
@@ -118,7 +119,8 @@ class _Node:
 def _scalar(event: Any, resolver: Any) -> Any:
     """Returns the value of a YAML scalar.
 
-    Quoted scalars are always texts. All unquoted scalars are interpreted as in YAML 1.1, except that dates remain text.
+    Quoted scalars are always strings. Unquoted scalars are interpreted as in YAML 1.1, except that dates remain
+    strings.
     """
     text: str = event.value
     if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin

@@ -31,7 +31,7 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question in the form that is sent to the model.
+    """A question as it is sent to the model.
 
     Attributes:
         id: Id of the question, in the format that the scoring command expects.
@@ -149,7 +149,7 @@ def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
 
 
 def read_descriptions(path: str) -> dict[str, str]:
-    """Returns the first description of each image in a captions file, by image id (see
+    """Returns the first description of each image in a captions file, keyed by image id (see
     :attr:`AskedQuestion.image_id`).
     """
     descriptions: dict[str, str] = {}

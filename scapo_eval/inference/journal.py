@@ -1,8 +1,8 @@
 """Append-only journal of completions, from which a killed command can resume.
 
 The journal contains one JSON line per completion; each completion is identified by the hash of its request. Each line
-is written immediately when the completion arrives. If the process is killed, the file contains all received
-completions, and an incomplete last line is removed.
+is written immediately when the completion arrives. If the process is killed, the file contains all completions received
+so far. An incomplete last line is removed when the journal is opened again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIX = ".journal"
 class Journal:
     """The completions in a file, identified by the keys of their requests.
 
-    For each completion, only a 16-byte key and an offset, not the text, are kept in memory.
+    Only a 16-byte key and an offset are kept in memory for each completion, but not its text.
 
     Args:
         path: Path of the file, which is created if it does not exist.
@@ -95,7 +95,7 @@ class Journal:
         self._end += written
 
     def get(self, key: str) -> Completion | None:
-        """Returns the completion with a key, or None if the journal does not contain the key."""
+        """Returns the completion that is stored under a key, or None if the journal does not contain the key."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
@@ -104,7 +104,7 @@ class Journal:
         return msgspec.convert(row, Completion)
 
     def close(self) -> None:
-        """Writes the file to the disk and releases it for other processes."""
+        """Flushes the file to disk and releases its lock."""
         os.fsync(self._file)
         os.close(self._file)
 

@@ -1,4 +1,4 @@
-"""Judges for MMHal-Bench ratings and for FaithScore's atomic facts, which can be run through any engine.
+"""Judges that can be run with any engine: one for MMHal-Bench ratings and one for FaithScore's atomic facts.
 
 The output of these judges is the input of ``scapo-eval mmhal`` and ``scapo-eval faithscore``. An unreadable verdict is
 requested again. If the replies from all attempts are unreadable, the verdict is counted as unreadable and is never
@@ -43,7 +43,7 @@ class AnswerToJudge:
     """An answer that a judge should rate or verify.
 
     Attributes:
-        id: Id of the answer, or its line number.
+        id: Id of the answer, or its line number if it has no id.
         image: Name of the image, or None if the file does not contain it.
         response: Text of the answer.
         record: Complete record of the answer.
@@ -96,8 +96,8 @@ def ask_until_read(
             unreadable.
 
     Returns:
-        The verdict on each request (None if the answer is unreadable or the request failed) and its last completion, in
-        the order of the requests.
+        The verdict on each request and the last completion of the request, in the order of the requests. The verdict is
+        None if it is unreadable or if the request failed.
     """
     verdicts: list[tuple[Judgement | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
@@ -125,12 +125,12 @@ def ask_until_read(
 
 
 def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
-    """Creates requests whose choices are yes and no. Each request is made once, because repeating a request would
-    return the same probabilities.
+    """Makes requests whose choices are yes and no, and returns the probability of yes for each. Each request is made
+    once, because repeating a request would return the same probabilities.
 
     Returns:
-        P(yes) for each request, or None if there is no completion or if the model assigns too little probability to
-        "yes" and "no".
+        P(yes) and the completion for each request. P(yes) is None if the request failed or if the model assigns too
+        little probability to "yes" and "no".
     """
     session.ask(wanted)
     found = [session.journal.get(session.key(each)) or Completion(error="not completed") for each in wanted]
@@ -138,8 +138,8 @@ def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[t
 
 
 def _again(request: Request, number: int) -> Request:
-    """Returns the request for the attempt with a given number. Later tries sample the answer, because a judge with
-    greedy decoding would repeat its answer.
+    """Returns the request for the attempt with a given number. Later attempts use sampling, because a judge with greedy
+    decoding would repeat its answer.
     """
     if not number:
         return request
@@ -156,7 +156,7 @@ def read_rating(text: str) -> int | None:
     """Returns the rating in a judge's text, or None if the text contains no rating, an invalid rating, or several
     different ratings.
 
-    Markdown around the rating is ignored. For example, ``Rating: 4.5`` and ``Rating: 10`` are invalid.
+    Markdown around the rating is ignored. Examples of invalid ratings are ``Rating: 4.5`` and ``Rating: 10``.
     """
     ratings = set(_RATING.findall(text))
     if len(ratings) != 1:
@@ -312,9 +312,9 @@ def judge_faithscore(
         judge: Name of the judge.
         verified_by: Name of the verifier.
         sampling: Sampling settings of both models, or None for the defaults.
-        setting: Name of the generation setting, which is used for answers whose records do not contain it.
-        present_from: Minimum value of the verifier's P(yes) at which a fact counts as true. If ``present_from`` is
-            given, the probabilities are read from one token per fact and stored in ``probabilities``.
+        setting: Name of the generation setting for answers whose records do not state one.
+        present_from: Threshold of the verifier's P(yes) at or above which a fact counts as true. If ``present_from`` is
+            given, P(yes) is computed from the probabilities of a single token per fact and stored in ``probabilities``.
 
     Returns:
         The counts of the requests in this session.
@@ -400,7 +400,7 @@ def judge_faithscore(
 def _descriptive(
     answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
 ) -> tuple[list[str], list[str | None]]:
-    """Returns the descriptive sentences of each answer as one text, or an error if the sentences of the answer could
+    """Returns the concatenated descriptive sentences of each answer, and an error for each answer whose sentences could
     not be labeled.
     """
     sentences = [_sentences(answer.response) for answer in answers]

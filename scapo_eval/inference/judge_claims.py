@@ -2,7 +2,7 @@
 
 Each distinct claim about an image is judged once. The result is a scene graph (option ``--scenes`` of ``scapo-eval
 claims`` and ``reward``). An unreadable answer is requested again. If the answers in all attempts are unreadable, the
-result is counted as unreadable and never guessed.
+claim is counted as unreadable, and its truth is never guessed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ANSWER = re.compile(r"\W*(?:(?:the\s+)?answer(?:\s+is)?\W+)?(yes|no|absent|unsu
 
 @dataclass(frozen=True, slots=True)
 class ImageClaims:
-    """The claims of captions about one image.
+    """The claims that captions make about one image.
 
     Attributes:
         image_id: Canonical id of the image.
@@ -74,8 +74,8 @@ def _can_be_asked(claim: Claim, reading: Reading) -> bool:
 
 
 def read_answer(text: str) -> str | None:
-    """Returns the answer ``yes``, ``no``, ``absent`` or ``unsure``. Returns None if the judge's text begins with none
-    of the four words.
+    """Returns the answer at the beginning of a judge's reply: ``yes``, ``no``, ``absent`` or ``unsure``. Returns None
+    if the reply does not begin with one of these words.
     """
     match = _ANSWER.match(text)
     return match[1].lower() if match else None

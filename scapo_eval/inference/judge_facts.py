@@ -153,7 +153,7 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
     """Returns the claims in a judge's answer, each with a flag that is true if the claim is descriptive. Returns None
     if the answer contains no list of claims.
 
-    Repetitions of a claim are counted once. If repetitions of a claim have different marks, the answer is considered
+    Repetitions of a claim are counted once. If repetitions of a claim have different flags, the answer is considered
     unreadable.
     """
     match = _LIST.search(text)
@@ -175,8 +175,8 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
 
 
 def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
-    """Returns one word for each of ``number`` statements. Returns None unless each statement has exactly one word, and
-    all words are allowed.
+    """Returns the one-word answers to ``number`` numbered statements, in order. Returns None unless every statement has
+    exactly one answer and all answers are allowed words.
     """
     words: dict[int, str] = {}
     for line in text.strip().splitlines():
@@ -190,7 +190,7 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Returns True or False for each claim, depending on the judge's "yes" or "no", or None if the answer is
+    """Returns True for each claim that the judge answers with "yes" and False for each "no", or None if the answer is
     unreadable.
     """
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
@@ -198,9 +198,9 @@ def read_verdicts(text: str, number: int) -> list[bool] | None:
 
 
 def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
-    """Returns the index of the matching reference claim for each claim, or None for a claim without a match.
+    """Returns the index of the matching reference claim for each claim, where None marks a claim without a match.
 
-    Returns None if the answer is unreadable.
+    Returns None instead of the list if the reply is unreadable.
     """
     words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
@@ -254,7 +254,9 @@ def read_references(path: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Case:
-    """A description and its results in the four steps of the judge. ``unread`` maps the steps to unreadable texts."""
+    """A description and its results in the four steps of the judge. ``unread`` maps each step whose reply was
+    unreadable to the text of the reply.
+    """
 
     answer: AnswerToJudge
     references: list[str] | None
@@ -283,7 +285,8 @@ def judge_facts(
     sampling: Sampling | None = None,
     source: str | None = None,
 ) -> RequestCounts:
-    """Verifies and compares the claims in all descriptions, and writes the input of ``scapo-eval facts``.
+    """Splits all descriptions into claims, verifies the claims and compares them with reference claims, and writes the
+    input file of ``scapo-eval facts``.
 
     Args:
         answers: Descriptions to judge.
@@ -296,8 +299,8 @@ def judge_facts(
         against: Evidence against which the claims are verified. If ``against`` is ``both`` and there are no reference
             claims for an image, the image alone is the evidence.
         folder: Folder that contains the image files.
-        references: Mapping from canonical image ids to reference claims. If ``references`` is None, matches and answers
-            are not requested.
+        references: Mapping from canonical image ids to reference claims. If ``references`` is None, the steps that
+            match claims and check reference claims are omitted.
         prompts: Prompts of the judge, or None for the default prompts.
         sampling: Sampling settings of both models. If ``sampling`` is None, the defaults are used.
         source: Name of the file that contains the descriptions, for error messages.
@@ -306,7 +309,7 @@ def judge_facts(
         The counts of the requests in this session.
 
     Raises:
-        InputError: If none of the descriptions has reference claims.
+        InputError: If ``references`` is given, but none of the descriptions has reference claims.
     """
     prompts, sampling, started = prompts or JudgePrompts(), sampling or Sampling(), now()
     cases = [_Case(answer, _references_of(answer, references), None, {}, {}) for answer in answers]

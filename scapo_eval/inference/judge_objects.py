@@ -92,7 +92,7 @@ def read_objects(text: str) -> list[str] | None:
 
 
 def read_captions(path: Readable) -> list[ForeignCaption]:
-    """Reads the captions in a file of any layout.
+    """Reads the captions from a file in any supported layout.
 
     Raises:
         InputError: If the file contains no captions.
@@ -116,8 +116,8 @@ def judge_objects(
     Args:
         captions: Captions from :func:`read_captions`.
         session: Session of the judge.
-        output: Path of the JSON Lines file with the key ``extracted``. If the list is unreadable, it is null, and
-            ``unread`` contains the judge's last text.
+        output: Path of the JSON Lines file with the key ``extracted``. If the list is unreadable, ``extracted`` is
+            null, and ``unread`` contains the judge's last reply.
         judge: Name of the judge.
         task: Instruction to the judge; see :func:`objects_turns`.
         sampling: Sampling settings of the judge, or None for the defaults.

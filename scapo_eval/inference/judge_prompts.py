@@ -1,4 +1,4 @@
-"""Prompts, worded by this project, for the judges of MMHal-Bench and FaithScore.
+"""Prompts for the judges of MMHal-Bench and FaithScore, in this project's own wording.
 
 A judge's scores depend on its prompt, so the run card contains a hash of the prompt. The published prompts can be
 supplied in a file (``--prompt-file``).

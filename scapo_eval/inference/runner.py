@@ -1,4 +1,4 @@
-"""A session of an engine with its journal, the counts of requests, and the run card of an output."""
+"""Sessions of an engine and its journal, the request counts of a session, and the run card of an output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """The numbers of requests and results.
+    """Counts of requests and of their results.
 
     Attributes:
         requests: Number of items in the output. Each item corresponds to one request.
@@ -38,8 +38,8 @@ class RequestCounts:
         unread: Number of items with an unreadable verdict after all tries.
         empty: Number of empty completions. Empty completions are not discarded, because they are answers of the model.
         cut: Number of completions that were truncated at the token limit.
-        prompt_tokens: Total number of prompt tokens, over the completions for which the engine counts tokens.
-        completion_tokens: Total number of completion tokens in the completions for which the engine counts tokens.
+        prompt_tokens: Total number of prompt tokens in the requests for which the engine reports this number.
+        completion_tokens: Total number of tokens in the completions for which the engine reports this number.
         made_tokens: Number of tokens in completions that the engine generated in this session, as opposed to
             completions from the journal.
         seconds: Time in seconds spent waiting for the engine.
@@ -110,10 +110,11 @@ class Session:
         engine: Engine that completes requests.
         journal: Journal of the completions.
         tally: Counts over all requests in this session.
-        advance: Progress callback that receives the number of additional completions, whether new or from the journal.
+        advance: Progress callback that receives the number of newly finished requests, whether generated or found in
+            the journal.
         warn: Callback for warnings about suspicious completions.
         retry: True to repeat requests whose verdicts were unreadable in earlier runs.
-        share: Part of the work that this shard processes, or None if the work is not distributed over machines.
+        share: Items that this shard processes, or None if the work is not sharded.
     """
 
     engine: Engine
@@ -138,7 +139,8 @@ class Session:
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:
-        """Completes each request that is not in the journal, without duplicates; see :meth:`completion_of`.
+        """Completes each request that is not in the journal, and makes identical requests only once; see
+        :meth:`completion_of`.
 
         Requests are read only when the engine needs them, so that only active requests are in memory.
         """
@@ -168,7 +170,9 @@ class Session:
         self.tally.seconds += time.monotonic() - began
 
     def completion_of(self, request: Request) -> Completion:
-        """Returns the completion of a request from :meth:`ask`, and includes it in the counts of the session."""
+        """Returns the completion of a request that was passed to :meth:`ask`, and includes it in the counts of the
+        session.
+        """
         completion = self.journal.get(self.key(request)) or Completion(error="not completed")
         self.tally.add(completion)
         return completion
@@ -202,7 +206,7 @@ def run_card(
         started: Start time of the session.
         sampling: Sampling settings.
         prompts: Mapping from the names of the prompts to their texts.
-        images: Names of the images, from which a hash of the list is computed.
+        images: Names of the images, of which the card contains the number and a hash.
         further: Additional facts to include in the card.
     """
     from .. import __version__
@@ -229,7 +233,7 @@ def run_card(
 
 
 def write_card(output: str | Path, session: Session, **facts: Any) -> None:
-    """Writes ``OUTPUT.run.json``.
+    """Writes the run card of an output to ``OUTPUT.run.json``.
 
     Args:
         output: Path of the file that the card describes.
@@ -252,9 +256,9 @@ def write_rows(
 
     Args:
         output: Path of the file, which appears under this name only when it is complete.
-        rows: Row of each item and its error, which is None for successful items.
-        share: Part of the work that this shard processes, as recorded in ``OUTPUT.shard.json``, or None if the output
-            is complete.
+        rows: Pairs of a row and an error, one per item. The error is None for successful items.
+        share: Items that this shard processes, as recorded in ``OUTPUT.shard.json``, or None if the work is not
+            sharded.
     """
     failed: list[dict[str, Any]] = []
     made: list[int | None] = []

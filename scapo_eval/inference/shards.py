@@ -1,9 +1,10 @@
-"""Distributes work over any number of machines without a coordinator, and merges the outputs of the machines.
+"""Functions that distribute work over any number of machines without a coordinator, and that merge the machines'
+outputs.
 
-Every machine receives the same work and the number of its own shard, such as ``3/64``. Each item (an image, a question
-or an answer) is assigned to a shard by a hash of its content. Therefore, no coordinator is needed, and a repeated shard
-contains the same items. The file ``OUTPUT.shard.json`` identifies the work of a shard and the positions of its rows in
-the whole output.
+Every machine receives the same list of items and the number of its own shard, such as ``3/64``. Each item (an image, a
+question or an answer) is assigned to a shard by a hash of its content. No coordinator is therefore needed, and a shard
+that is run again contains the same items. The file ``OUTPUT.shard.json`` identifies the work to which a shard belongs,
+and the positions of the shard's rows in the merged output.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Images(msgspec.Struct):
 
 
 class _Card(msgspec.Struct):
-    """The parts of a run card that a merge combines."""
+    """The entries of a run card that are combined in a merge."""
 
     environment: Any
     images: _Images
@@ -106,12 +107,12 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, key: str) -> bool:
-        """Returns True if the item with the given content belongs to this shard."""
+        """Returns True if the item with the given key belongs to this shard."""
         state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
         return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
 
     def path(self, output: str) -> str:
-        """Returns the name of this shard's part of an output, such as ``captions.3-of-64.jsonl``."""
+        """Returns the path of this shard's output, such as ``captions.3-of-64.jsonl``."""
         path = Path(output)
         return str(path.with_name(f"{path.stem}.{self.number}-of-{self.of}{path.suffix}"))
 
@@ -120,8 +121,8 @@ class Shard:
 
         Args:
             items: All items, in the same order on every machine.
-            key: Function that returns the content of an item. Items with equal requests must have equal content, so
-                that they are assigned to the same shard.
+            key: Function that returns the text whose hash assigns an item to a shard. Items with equal requests must
+                have equal keys, so that they are assigned to the same shard.
         """
         keys = [key(item) for item in items]
         positions = [k for k, content in enumerate(keys) if self.has(content)]
@@ -133,7 +134,7 @@ class Share(Generic[Item]):
     """The items of one shard.
 
     Attributes:
-        shard: The shard.
+        shard: Number of this shard and total number of shards.
         items: Items of the shard, in order.
         positions: Positions of the shard's items among all items.
         total: Total number of items.
@@ -151,8 +152,8 @@ class Share(Generic[Item]):
 
         Args:
             output: Path of the shard's output.
-            made: CRC-32 of the output line of each row, in order, or None for rows in the file of failures. The number
-                of rows must be the same for every item.
+            made: CRC-32 of the line of each row in the output, in order, or None for rows that were written to the file
+                of failures. The number of rows must be the same for every item.
         """
         per_item = len(made) // len(self.items) if self.items else 1
         rows = [position * per_item + k for position in self.positions for k in range(per_item)]
@@ -228,10 +229,10 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
-    """Checks that the shards together form the same work and that no shard is missing or duplicated.
+    """Checks that the shards belong to the same division of the work, and that none is missing or duplicated.
 
     Args:
-        shards: Pairs of a path and the shard at this path.
+        shards: Pairs of the path of an output and its shard.
 
     Raises:
         InputError: If a shard is missing, appears twice, or states a different total number of shards.
@@ -254,7 +255,7 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
     """Merges journals and keeps the first completion of each request.
 
     Returns:
-        The number of completions, and the number of completions that have a different text in another journal.
+        The number of completions, and the number of requests for which another journal contains a different text.
     """
     kept: dict[str, bytes] = {}
     different: set[str] = set()
@@ -327,8 +328,8 @@ def _check_unchanged(path: str, shard: _Part, made: Mapping[int, bytes]) -> None
 
 
 def _refuse_other_work(output: str, made: Mapping[int, bytes]) -> None:
-    """Refuses to overwrite an output with rows that are in no shard, because these rows may have been expensive to
-    compute.
+    """Rejects an existing output that contains rows which are in no shard, because these rows may have been expensive
+    to compute.
     """
     if not os.path.exists(output) or not os.path.getsize(output):
         return
@@ -355,8 +356,8 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
 
 
 def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run card of the merged output. Each value in this card is either summed over the shards or taken from
-    the first shard.
+    """Returns the run card of the merged output. Counts are summed over the shards, and the settings are taken from the
+    first shard.
     """
     parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Images that the user specifies as folders, globs, files, lists or COCO annotations, and the paths of their files."""
+"""Functions that find the images that the user specifies as folders, globs, files, lists or COCO annotations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ImageFile:
 
 
 class ImageFolder:
-    """Look-up of image files by the file names or ids of a benchmark.
+    """Lookup of image files by the file names or ids that a benchmark uses.
 
     Args:
         root: Folder that contains the images at any depth, or None if the names are paths.
@@ -57,7 +57,8 @@ class ImageFolder:
         this name or id.
 
         If no file or several files match, the returned path does not exist, so that the item fails with an error that
-        contains its name. If a name points outside the root (an absolute path or ``..``), only its last part is used.
+        contains its name. If a name points outside the root (an absolute path or ``..``), only its last component is
+        used.
         """
         if not self._search:
             return str(self._root / name)
@@ -98,7 +99,8 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
     Args:
         sources: Folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
             ``{"image"}`` or ``{"image_id"}``).
-        root: Folder that contains the images of lists and annotation files, or None for the folder of the list.
+        root: Folder that contains the images named in lists and annotation files, or None for the folder of the list
+            itself.
         limit: Maximum number of images, or None for no limit.
 
     Raises:

@@ -1,9 +1,8 @@
-"""Counts for single captions, for scorers in evaluation harnesses that process one sample at a time and aggregate the
-results at the end.
+"""Counts for single captions, for use in evaluation harnesses that score one sample at a time and aggregate the results
+at the end.
 
 A caption is converted to a row of counts, and metrics are computed from the sum of these rows. The values therefore
-equal those of ``scapo-eval chair`` for the same captions, regardless of the order and the batches in which the harness
-processes them.
+equal those of ``scapo-eval chair`` for the same captions, regardless of order and batching.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class CaptionCounter:
 
         Args:
             truth: Ground truth of the images, or None to use the ground truth of the protocol.
-            protocol: Protocol that determines how captions are read (``chair-opera``), and supplies the ground truth if
-                ``truth`` is None.
-            profile: Profile for reading captions, or None for the profile of the protocol or, if there is no protocol,
-                the project's matcher.
-            claims: Mentions that the project's matcher counts.
+            protocol: Protocol that determines how captions are read (such as ``chair-opera``) and that supplies the
+                ground truth if ``truth`` is None.
+            profile: Profile for reading captions, or None for the profile of the protocol. Without a protocol, the
+                default is the project's matcher (``native``).
+            claims: Reading that determines which mentions the project's matcher counts.
 
         Raises:
             InputError: If neither a ground truth nor a protocol is given, or the protocol includes no ground truth.

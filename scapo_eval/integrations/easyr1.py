@@ -1,4 +1,4 @@
-r"""EasyR1 adapter that rewards every token and computes advantages that preserve these rewards.
+r"""EasyR1 adapter that rewards individual tokens and preserves these rewards as advantages.
 
 EasyR1 writes the reward of a response to its last token, and its trainer accepts only built-in estimators.
 :func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo`` in every process of
@@ -42,8 +42,7 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
         data: Batch with ``responses`` and ``response_mask``, both (B, T), and with the image ids as ``ground_truth``.
 
     Returns:
-        The rewards of the tokens, in the shape (B, T), and the metrics for EasyR1's log, in which ``overall`` is the
-        validation metric.
+        Token rewards of shape (B, T), and the metrics for EasyR1's log, in which ``overall`` is the validation metric.
     """
     settings = {"level": "subsentence", **manager.config.reward_function_kwargs}
     reward = load_reward(**settings)

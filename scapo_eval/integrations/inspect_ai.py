@@ -2,10 +2,10 @@
 
     Task(dataset=images, solver=generate(), scorer=caption_scorer(protocol="chair-opera"))
 
-The score of a sample contains the counts of its caption. The metrics are computed from the counts of the captions,
-summed over all samples. If the image of a sample is not in the ground truth, the sample is left unscored (NaN), and an
-explanation is given. For intervals and paired tests, export the log with ``scapo-eval import``, or score the captions
-with ``scapo-eval chair``.
+The score of a sample contains the counts of its caption. The metrics are computed from the sum of these counts over all
+samples. If the image of a sample is not in the ground truth, the sample is left unscored (NaN), and an explanation is
+given. For intervals and paired tests, export the log with ``scapo-eval import``, or score the captions with
+``scapo-eval chair``.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def caption_scorer(
     Args:
         truth: Ground truth of the images, or None to use the ground truth of the protocol.
         protocol: Protocol that includes a ground truth (``scapo-eval protocol list``).
-        profile: Profile used to read captions, or None to use the profile of the protocol or, without a protocol, the
-            project's matcher.
+        profile: Profile for reading captions, or None for the profile of the protocol. Without a protocol, the default
+            is the project's matcher.
         image_key: Metadata key that contains the image id. If the key is missing, the sample's id is used.
 
     Raises:

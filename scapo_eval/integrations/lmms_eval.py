@@ -1,11 +1,11 @@
-"""Functions that compute the metrics of ``scapo-eval chair``, for use in the YAML file of a description task in
-lmms-eval.
+"""Functions that compute the metrics of ``scapo-eval chair`` in lmms-eval and that the YAML file of a description task
+refers to.
 
-To create the task, copy ``examples/recipes/lmms_eval/`` to a folder of your own (``--include_path``). The environment
-variable ``SCAPO_PROTOCOL`` specifies a protocol with a ground truth (such as ``chair-opera``), or ``SCAPO_TRUTH``
-specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile with which captions are read. lmms-eval calls
-:func:`process_results` for every sample, and passes the results of all samples to the aggregation function of each
-metric.
+To create a task, copy ``examples/recipes/lmms_eval/`` to a folder of your own, and pass this folder to
+``--include_path``. The environment variable ``SCAPO_PROTOCOL`` specifies a protocol with a ground truth (such as
+``chair-opera``), or ``SCAPO_TRUTH`` specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile with which
+captions are read. lmms-eval calls :func:`process_results` for every sample, and passes the results of all samples to
+the aggregation function of each metric.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def counter() -> CaptionCounter:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Counts]:
-    """Returns the counts of one sample's caption for each metric of the task.
+    """Returns the counts of a sample's caption under the name of each metric of the task.
 
     Args:
         doc: Record of the sample, with its image under one of :data:`IMAGE_KEYS`.

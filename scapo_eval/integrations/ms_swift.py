@@ -1,8 +1,9 @@
-r"""Adapter for ms-swift 4.6 that provides a GRPO trainer that assigns credit to each subsentence.
+r"""Adapter for ms-swift 4.6: a GRPO trainer that assigns credit to each subsentence.
 
 ms-swift's GRPO trainer computes one advantage per response and expands the advantages to the (B, T) array
 ``grpo_batch.advantages``. :class:`ScapoGRPOTrainer` replaces the values of this array. Importing this module replaces
-ms-swift's trainer and registers the reward ``scapo``, which is the sum over a response's pieces and is only logged::
+ms-swift's trainer and registers the reward ``scapo``, which is the sum of the rewards of
+a response's pieces and is only logged::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 swift rlhf --rlhf_type grpo \
         --external_plugins examples/recipes/ms_swift_plugin.py --reward_funcs scapo --loss_type dapo ...
@@ -36,7 +37,7 @@ IGNORED = -100
 
 class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
     """Response-level reward for ms-swift's log: the sum of the rewards of a response's pieces. With level ``cap`` or
-    ``hal``, the logged value is the reward of this level.
+    ``hal``, the logged value is the response-level reward of this level.
     """
 
     def __call__(self, completions: list[str], image_id: list[Any] | None = None, **_: Any) -> list[float]:
@@ -48,7 +49,7 @@ class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
 
 
 class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer that uses subsentence rewards as the advantages of tokens, without group statistics."""
+    """GRPOTrainer that uses subsentence rewards as token advantages, without group statistics."""
 
     def _postprocess_batch(self, samples: list[Any], batch_encoded_inputs: list[dict[str, Any]]) -> None:
         """Replaces ms-swift's advantages, which are equal for all tokens of a response, with SCAPO's token advantages.
@@ -77,7 +78,8 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
 
     Args:
         samples: Encoded GRPOSamples of the n responses.
-        mask: (n, T) mask that is True for generated tokens. The tokens of a row are in the order of the sample.
+        mask: (n, T) mask that is True for generated tokens. In each row, the tokens are in the same order as in the
+            sample.
         tokenizer: Tokenizer of the policy.
 
     Returns:

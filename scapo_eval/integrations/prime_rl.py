@@ -1,4 +1,4 @@
-"""prime-rl adapter that provides an advantage function that assigns credit to each subsentence.
+"""prime-rl adapter: an advantage function that assigns credit to each subsentence.
 
 prime-rl's algorithm ``custom`` calls a function that receives the rollouts of a group and returns one advantage per
 completion token::

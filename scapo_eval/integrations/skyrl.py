@@ -1,4 +1,4 @@
-"""SkyRL adapter that provides two parts: a generator with a reward on every token, and the advantage estimator
+"""SkyRL adapter with two components: a generator that adds a reward to every token, and the advantage estimator
 ``scapo``.
 
 SkyRL accepts ``rewards: list[list[float]]`` with one value per response token, but its own estimators sum the values of
@@ -9,7 +9,8 @@ a response. :class:`ScapoGenerator` wraps any generator, and the estimator passe
             own = super().get_generator(cfg, tokenizer, inference_engine_client)
             return ScapoGenerator(own, tokenizer, load_reward("truth.npz", "dopa160"))
 
-The run needs ``trainer.algorithm.advantage_estimator=scapo``, and the ``env_extras`` of each row need ``image_id``.
+The run needs the setting ``trainer.algorithm.advantage_estimator=scapo``, and the ``env_extras`` of each row must
+contain ``image_id``.
 """
 
 from __future__ import annotations

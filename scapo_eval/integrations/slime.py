@@ -30,8 +30,7 @@ IMAGE_ID = "image_id"
 
 
 class CreditedReward(float):
-    """Reward of a response (the sum over the response's pieces), with an attribute that contains the credit of each
-    token.
+    """Reward of a response (the sum of the rewards of its pieces), with the credit of each token as an attribute.
 
     Attributes:
         tokens: (T,) credit of each response token.
@@ -87,9 +86,8 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
 
     Args:
         args: Arguments of slime, which are not used.
-        rollout_data: Data with ``rewards`` of type :class:`CreditedReward`, and with ``kl``, a list that contains one
-            (T_i,) tensor per sample, with one value per response token. The function adds ``advantages`` and
-            ``returns``.
+        rollout_data: Data with the keys ``rewards`` (values of type :class:`CreditedReward`) and ``kl`` (one (T_i,)
+            tensor per sample, with one value per response token). The function adds ``advantages`` and ``returns``.
 
     Raises:
         InputError: If the rewards contain no credits, or sequences are split over a context-parallel group.

@@ -2,8 +2,8 @@
 evaluation, on one or several ranks.
 
 The state of the metric is a vector of summed counts. The memory use of the metric is therefore constant, and the states
-of several ranks are combined by summation. From sums, only the values of the metrics can be determined. To obtain
-intervals, tests and values per image, write the captions to a file and score the file with :func:`scapo_eval.score`.
+of several ranks are combined by summation. The sums suffice for the values of the metrics, but not for intervals, tests
+or values per image. To obtain these, write the captions to a file and score it with :func:`scapo_eval.score`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     Args:
         truth: Ground truth, given as a file, a PresenceOracle, or a mapping ``{image id: [labels]}``.
         vocabulary: Labels and their aliases, given as a Vocabulary, the name of a shipped vocabulary, or a file.
-        claims: Mentions that count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading that determines which mentions count; see :mod:`scapo_eval.matching.uses`.
         on_unknown_image: Treatment of captions whose image is not in the ground truth.
         **settings: Settings of torchmetrics' class Metric, such as ``dist_sync_on_step`` and ``process_group``.
 
@@ -79,7 +79,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
 
         Raises:
             InputErrors: If captions are not texts, or images are not in the ground truth. The errors state the
-                positions in the batch, counted from 1.
+                positions of the captions in the batch, counted from 1.
             InputError: If the numbers of ids and captions differ.
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
@@ -101,8 +101,8 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
 
     @property
     def signature(self) -> Signature:
-        """Settings that determine the values. The signature contains no image ids, because the summed counts do not
-        include them.
+        """Signature with the settings that determine the values. The signature contains no image ids, because the
+        summed counts do not include them.
         """
         [truth] = self.scorer.truths
         return Signature.of(

@@ -1,8 +1,9 @@
-"""TRL adapter that provides a response-level reward function, and a GRPOTrainer with credit per subsentence.
+"""TRL adapter: a response-level reward function, and a GRPOTrainer that assigns credit to each subsentence.
 
 TRL requests one number per completion from a reward function, and applies this number to all tokens.
-:func:`reward_function` alone is therefore NOT SCAPO, because every token receives the sum over the response's pieces.
-However, TRL's loss accepts one advantage per token, and :class:`ScapoTrainer` supplies these token advantages.
+:func:`reward_function` alone is therefore NOT SCAPO, because every token receives the sum of the rewards of the
+response's pieces. However, TRL's loss accepts one advantage per token, and :class:`ScapoTrainer` supplies these token
+advantages.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ def scapo_config(**settings: Any) -> GRPOConfig:
 
 
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
-    """Returns a reward function, for any GRPOTrainer, that returns ONE number per completion.
+    """Returns a reward function for any GRPOTrainer, which computes ONE number per completion.
 
     With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``level="hal"`` and
-    ``level="cap"``, the number is the response-level reward of the paper's baselines. A row that cannot be scored
-    raises an error. With ``on_error="zero"``, the function returns None for a row that cannot be scored, and TRL omits
-    the row.
+    ``level="cap"``, the number is the response-level reward of the paper's baselines. By default, a row that cannot be
+    scored raises an error. With ``on_error="zero"``, the function returns None for a row that cannot be scored, and TRL
+    omits the row.
 
     Args:
         reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.
@@ -88,7 +89,7 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
 
 
 class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer that uses subsentence rewards as the advantages of tokens, without group statistics.
+    """GRPOTrainer that uses subsentence rewards as token advantages, without group statistics.
 
     Args:
         reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.
@@ -160,7 +161,8 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def _probe() -> None:
-    """Checks that TRL has the methods that ScapoTrainer extends, and warns if its version was not tested.
+    """Checks that TRL has the methods that ScapoTrainer extends, and warns if the installed version of TRL has not been
+    tested.
 
     Raises:
         InputError: If a method is missing or has different arguments.
@@ -187,7 +189,7 @@ def _probe() -> None:
 
 
 def _refuse_traps(args: GRPOConfig) -> None:
-    """Rejects settings with which TRL would discard the token credits without an error."""
+    """Rejects settings that would make TRL silently discard the token credits."""
     if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
         raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
     for name in ("use_liger_kernel", "use_liger_loss"):

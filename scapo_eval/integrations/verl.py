@@ -1,10 +1,9 @@
-"""Adapter for verl 0.9 that provides a response-level reward function and the advantage estimator ``scapo``.
+"""Adapter for verl 0.9: a response-level reward function and the advantage estimator ``scapo``.
 
 verl requests one number per response from a reward function, and assigns this number to the last token.
-:func:`compute_score` alone is therefore NOT SCAPO. Credit per subsentence requires the agent loop of
+:func:`compute_score` alone is therefore NOT SCAPO. Credit per subsentence requires two components: the agent loop of
 :mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which uses these
-rewards as advantages without changes. The estimator is registered when verl is imported (entry point group
-``verl.plugins``).
+rewards as advantages unchanged. The estimator is registered when verl is imported (entry point group ``verl.plugins``).
 """
 
 from __future__ import annotations
@@ -54,11 +53,12 @@ def compute_score(
 
     To use this reward function, set ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, and set
     ``truth``, ``vocabulary`` and the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With
-    ``level: hal`` or ``cap``, the results are the response-level rewards of the paper's baselines. Other arguments,
-    which verl passes for reward models, are ignored.
+    ``level: hal`` or ``cap``, the result is the response-level reward of the paper's baselines. Other arguments, which
+    verl passes for reward models, are ignored.
 
     Returns:
-        ``score``, and the metrics of :func:`~scapo_eval.rewarding.batch.row_metrics`, which verl logs.
+        A mapping with the ``score`` and with the metrics of :func:`~scapo_eval.rewarding.batch.row_metrics`, which verl
+        logs.
     """
     columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
     return {"score": float(columns.total[0]), **row_metrics(columns)}

@@ -17,8 +17,8 @@ def to_fiftyone(
     FiftyOne data set.
 
     Each metric has a field such as ``PREFIX_chair_i``, which contains a float and is omitted for images without a
-    value. With evidence, the fields ``PREFIX_hallucinated`` and ``PREFIX_missed`` contain lists of labels. Samples can
-    be sorted and filtered by the fields that are written.
+    value. If evidence is given, the fields ``PREFIX_hallucinated`` and ``PREFIX_missed`` contain lists of labels. In
+    FiftyOne, samples can be sorted and filtered by these fields.
 
     Args:
         dataset: A ``fiftyone.Dataset``, or a view of one.
@@ -56,7 +56,7 @@ def to_fiftyone(
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
     """Returns a Weights & Biases table with one row per image. Each row contains the metrics for an image and, if
-    evidence is requested, the image's caption and the hallucinated and missed labels.
+    evidence is given, the image's caption and the hallucinated and missed labels.
 
     Log the table with ``wandb.log({"captions": wandb_table(run)})``.
 

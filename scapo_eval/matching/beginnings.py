@@ -1,9 +1,9 @@
-"""The letters with which matches of an expression begin or end. They are used to check a position before the expression
-is tried there.
+"""Sets of letter pairs with which the matches of a regular expression can begin or end. A position in a text is checked
+against these sets before the expression is tried there.
 
-The expressions for cues match next to a word; after the match, most expressions require a space and one of a few words.
-Most places are therefore excluded by array operations that compare the first two letters of the next word or the last
-two letters of the preceding word for all places at once. The letters are read from the expression.
+The expressions of a cue are matched next to a word. Most of them begin or end with a space and one of a few words.
+Array operations therefore exclude most positions. They compare the first two letters of the next word, or the last two
+letters of the preceding word, at all positions at once. The possible letters are derived from the parsed expression.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ OTHER = _COMMA + 1
 
 
 def _tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the two-character parts of a code: the space and the first letter, and the next two characters.
+    """Returns two tables that map pairs of characters to the two summands of a code: one for the space and the first
+    letter, and one for the next two characters.
 
-    A sum below 0 means that the place is unclear, and a sum of at least 10,000 means that the place is a comma.
+    A sum below 0 means that the position is undecided (OTHER), and a sum of at least 10,000 means that a comma follows.
     """
     letter = np.full(256, -1)
     for k in range(_LETTERS):
@@ -52,8 +53,9 @@ _BACKWARD = _HEAD.astype(np.int16).ravel(), _TAIL.astype(np.int16).ravel()
 
 
 def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArray[np.int64]:
-    """Returns the codes of places in ASCII text. A code stands for either a space and the first two letters of the
-    following word, or a comma. For positions before a word, the last two letters of the preceding word are used.
+    """Returns the codes of positions in an ASCII text. A code represents a comma, a space and the first two letters of
+    the following word, or anything else (OTHER). If ``step`` is -1, the code represents the last two letters of the
+    preceding word instead.
 
     Args:
         byte: Text.
@@ -72,22 +74,22 @@ def codes_at(byte: NDArray[np.uint8], at: NDArray[Any], step: int = 1) -> NDArra
 
 @lru_cache(maxsize=1024)
 def may_begin(pattern: re.Pattern[str], known: str = "") -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the positions at which a match may begin.
+    """Returns a (codes,) mask of the codes with which a match may begin.
 
     Args:
         pattern: Expression.
-        known: Lower-case text that precedes the position and with which the match begins.
+        known: Lower-case text before the position, with which the match begins.
     """
     return _mask(pattern, _Reader(1, known=known), True)
 
 
 def may_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match may end, read backward."""
+    """Returns a (codes,) mask of the codes with which a match may end, read backward."""
     return _mask(pattern, _Reader(-1), True)
 
 
 def must_end(pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the places at which a match that is read backward always ends."""
+    """Returns a (codes,) mask of the codes with which a match, read backward, certainly ends."""
     return _mask(pattern, _Reader(-1, certain=True), False)
 
 
@@ -145,12 +147,12 @@ _CATEGORIES = {
 
 
 class _Reader:
-    """A reader that goes through parsed expressions in one direction only.
+    """A reader that derives the possible codes from a parsed expression, in one direction.
 
     Args:
         step: 1 to read beginnings, -1 to read ends.
-        certain: True to omit the codes that are determined by other characters.
-        known: Known text with which a match begins. The states in it are represented by the number of characters that
+        certain: True to return only the codes that guarantee a match.
+        known: Known text with which a match begins. A state within the known text is the number of its characters that
             follow.
     """
 
@@ -159,12 +161,12 @@ class _Reader:
         self.first = str(len(known)) if known else "start"
 
     def read(self, nodes: Sequence[Any], done: int, state: _State, rest: _Rest) -> _Codes:
-        """Returns the codes of the matches in a sequence that continue from a state.
+        """Returns the codes with which a match of a sequence can continue from a state.
 
         Args:
             nodes: Sequence of operations.
             done: Number of operations that have been read.
-            state: Data read so far.
+            state: State that the preceding operations have reached.
             rest: Function that returns the codes that follow the sequence.
         """
         nodes = nodes if self._step > 0 or done else [*nodes][::-1]

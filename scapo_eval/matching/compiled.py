@@ -1,4 +1,4 @@
-"""Shipped vocabularies in parsed form, so that a process can start without parsing YAML and ignore rules.
+"""Shipped vocabularies in parsed form, so that a process can start without parsing the YAML files and the ignore rules.
 
 The following command writes ``vocab/compiled/NAME.json.gz`` from ``vocab/*.yaml``::
 
@@ -39,7 +39,7 @@ def read_compiled(name: str, kind: type[T]) -> T | None:
 
     Args:
         name: Name of the vocabulary.
-        kind: Class of the vocabulary object to create.
+        kind: Class of the vocabulary object to be created.
     """
     try:
         data = gzip.decompress((shipped_folder("vocab") / "compiled" / f"{name}.json.gz").read_bytes())

@@ -5,8 +5,7 @@ is a function word, an adverb, a participle, a verb in -s, or the noun that the 
 and amounts ("bicycle wheel", "pizza slice") presuppose the whole object, so a word before such a noun is not a modifier
 (docs/specification.md#uses).
 
-The rules are deterministic and consist of English word lists. The rules use no model and do not depend on any
-benchmark.
+The rules are deterministic and consist of English word lists. They use no model and do not depend on any benchmark.
 """
 
 from __future__ import annotations
@@ -182,8 +181,8 @@ def in_a_name(text: str, start: int, end: int) -> bool:
 
 
 def noun_behind(text: str, end: int) -> str:
-    """Returns the noun, in lower case, that the word before ``end`` modifies. Returns an empty text if the word is the
-    head of its phrase.
+    """Returns the noun, in lower case, that the word before ``end`` modifies. Returns an empty string if the word is
+    the head of its phrase.
 
     Args:
         text: A caption.
@@ -227,8 +226,8 @@ _HERE = re.compile(
 def in_general(text: str, start: int, end: int) -> bool:
     """Returns True if a plural begins a sentence about its kind: "Giraffes give birth standing up; this giraffe ...".
 
-    The noun has no article, it is followed by a plural verb that does not describe a scene, and the text also names
-    this noun or something "here".
+    The noun has no article and is followed by a plural verb that does not describe a scene. The text after it also
+    repeats the noun or contains a word such as "this" or "here".
 
     Args:
         text: A caption.
@@ -288,9 +287,9 @@ def colors(text: str, start: int, end: int) -> bool:
     """Returns True if a word that can name a color or a fruit is used as a color, as in "orange carrots" or "**red**,
     **orange**".
 
-    The next word determines the use. A color is followed by the object that it describes far more often than a fruit is
-    followed by a verb or participle. Therefore, the next word counts as a colored object unless a list classifies it as
-    a verb.
+    The next word decides between the two meanings. A color is followed by the object that it describes far more often
+    than a fruit is followed by a verb or participle. Therefore, the next word counts as a colored object unless a list
+    classifies it as a verb.
 
     Args:
         text: A caption.
@@ -349,6 +348,6 @@ def may_modify(surface: str) -> bool:
 
 
 def plural_endings() -> frozenset[str]:
-    """Returns a superset of the final letter pairs of the nouns for which :func:`may_modify` is false."""
+    """Returns a set of final letter pairs, which includes those of all nouns for which :func:`may_modify` is false."""
     ends_in_s = (second + "s" for second in ascii_lowercase if second not in "su")
     return frozenset(chain(ends_in_s, (word[-2:] for word in _NUMBER_OF)))

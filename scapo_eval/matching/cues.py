@@ -1,4 +1,5 @@
-"""The cues from ``cues.yaml`` as data. The file is read once, and each expression is compiled on first use.
+"""The cues from ``cues.yaml``, parsed into data classes. The file is read once, and each expression is compiled on
+first use.
 
 A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The keys are documented
 in the file itself, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
@@ -23,26 +24,26 @@ _PART = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Cue:
-    """A group of words that assign a use to mentions.
+    """A group of words that assign the same use to mentions.
 
     Attributes:
         words: Cue words in lower case, without apostrophes.
         use: Use that the cue assigns to mentions in its scope.
-        after: Expression that must match the text between the word and its scope. The value is empty if nothing is
-            required.
+        after: Expression that must match the text between the word and its scope. The expression is empty if there is
+            no such requirement.
         phrase: True if the scope is only a noun phrase.
-        behind, not_behind: Expressions that must match, or must not match, the text before the word. The value is empty
-            if nothing is required.
-        then: Expression that must match the text after a mention in the scope. The value is empty if nothing is
-            required.
-        presumes: True if a definite object immediately after the cue's words counts as a claim: "not sure if THE man
-            holds a dog".
+        behind, not_behind: Expressions that must match, or must not match, the text before the word. The expressions
+            are empty if there is no such requirement.
+        then: Expression that must match the text after a mention in the scope. The expression is empty if there is no
+            such requirement.
+        presumes: True if a definite object immediately after the cue counts as a claim: "not sure if THE man holds a
+            dog".
         lists: True if the scope continues at an "and" that is followed by an article, as in "a painting of two boats
             and a dog".
-        any_item: True if words that are not mentions may also be items of such a list: "a mural of a tiger and a dog".
-        headed: True if the scope is a list behind a heading, which includes definite objects and continues on the next
-            lines: Lines such as "Missing: the dog, the cat".
-        only_back: True if the cue has no scope after it.
+        any_item: True if such a list may also contain words that are not mentions: "a mural of a tiger and a dog".
+        headed: True if the scope is a list after a heading, such as "Missing: the dog, the cat". The list may continue
+            on further lines and may contain definite objects.
+        only_back: True if the cue applies only to the mention before it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
     """
@@ -119,7 +120,7 @@ class Cues:
         cues: Cues in file order.
         backward: Rules for mentions before a cue, by name.
         scopes: Words and expressions that delimit scopes.
-        signs: Words that indicate that a quotation in their sentence is visible writing.
+        signs: Words that indicate that a quotation in the same sentence is visible writing.
         depictions: Words that indicate that a sentence describes what something depicts.
         reach, phrase_reach: Maximum distance, in characters, between a cue word and a mention in its scope, for clauses
             and for noun phrases, respectively.
@@ -143,7 +144,7 @@ def shipped_cues() -> Cues:
 
 
 def read_cues(data: bytes) -> Cues:
-    """Parses the content of a cue file.
+    """Parses the content of a file with cues.
 
     Raises:
         KeyError, ValueError: If the content is not a valid cue file. Tests check the shipped file.
@@ -202,7 +203,7 @@ def _not_behind(entry: Mapping[str, Any]) -> str:
 
 
 def _any(words: str, within: str) -> str:
-    """Returns an expression that matches any of several comma-separated words or phrases."""
+    """Returns an expression that matches any of several words or phrases, which are given as a comma-separated list."""
     return within.format("|".join(r"\s+".join(phrase.split()) for phrase in words.split(",")))
 
 

@@ -1,4 +1,5 @@
-"""Checks for duplicate aliases, missing plurals, look-alikes and ambiguous words in valid vocabularies.
+"""Checks that find duplicate aliases, missing plurals, look-alikes and ambiguous words in a vocabulary that is
+otherwise valid.
 
 The vocabulary file lists accepted findings under ``reviewed``. Therefore, if a check reports no findings, every finding
 was either fixed or reviewed by a person. :func:`uses_of_rules` counts the matches of the ignore rules in real captions.
@@ -39,7 +40,7 @@ class Finding:
 
     Attributes:
         kind: Kind of the finding: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
-        subject: The alias (or ``alias / alias``) by which a ``reviewed`` list accepts the finding.
+        subject: The alias (or ``alias / alias``) by which the finding is listed under ``reviewed``.
         text: A sentence that describes the finding.
     """
 
@@ -73,7 +74,7 @@ def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the aliases that the matcher does not find in a text that consists only of the alias."""
+    """Yields the aliases that the matcher does not find even in a text that consists of the alias alone."""
     matcher = AliasMatcher(vocabulary)
     for alias, label in vocabulary.aliases.items():
         mentions = matcher.find(alias)
@@ -139,7 +140,7 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the ambiguous aliases that no ignore phrase covers."""
+    """Yields the ambiguous aliases that no ignore phrase, compound or head contains."""
     guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
     guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
@@ -150,11 +151,11 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """Matches of one template of an ignore rule in captions.
+    """The matches of one template of an ignore rule in a set of captions.
 
     Attributes:
         rule: Ignore rule that contains the template.
-        template: Template in the form in which it is written.
+        template: Template as it is written in the file.
         matched: Mapping from matched texts, in lower case, to the number of matches of each text. The mapping is empty
             if the template matches no text.
     """
@@ -167,8 +168,8 @@ class TemplateUse:
 def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
     """Returns the matches of each template of the ignore rules, in file order.
 
-    If several templates contain a phrase, the phrase counts for the first of these templates. Templates from included
-    files are omitted if none of their phrases contains an alias of the vocabulary.
+    If several templates generate the same phrase, its matches count for the first of these templates. Templates from
+    included files are omitted if the vocabulary uses none of their phrases.
 
     Args:
         vocabulary: Vocabulary with its own rules and the rules from included files.
@@ -234,9 +235,7 @@ def difference(old: Vocabulary, new: Vocabulary) -> VocabularyDifference:
 
 
 def _guards(vocabulary: Vocabulary) -> set[str]:
-    """Returns the ignore phrases of a vocabulary, and the compounds of the vocabulary together with the labels that the
-    compounds name.
-    """
+    """Returns the ignore phrases of a vocabulary, and its compounds in the form ``phrase -> label``."""
     return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 

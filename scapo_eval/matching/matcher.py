@@ -1,7 +1,7 @@
 """The matcher, which finds mentions in captions. The matcher finds whole words, prefers leftmost and then longest
 matches, and gives exact offsets for any Unicode text.
 
-A match is defined by the search in ``trie.py`` over the words of one caption. The method ``find`` performs the search
+The search in ``trie.py`` over the words of one caption defines what a match is. The method ``find`` performs the search
 in one caption. The method ``find_batch`` returns the same mentions for many captions at once (``matcher_batch.py``).
 Tests compare both methods with a third implementation, which is slow and simple. ``uses.py`` determines the use of each
 mention, and thus which mentions count.
@@ -102,7 +102,7 @@ class AliasMatcher:
         return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """Returns columns of those mentions in many captions that count under the reading.
+        """Returns those mentions in many captions that count under the reading, as columns.
 
         Args:
             texts: Captions.
@@ -123,14 +123,14 @@ class AliasMatcher:
         return mentions, ~left_out_codes(self.claims)[uses]
 
     def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
-        """Returns all mentions in many captions and, for each mention that the reading omits, its use.
+        """Returns all mentions in many captions, with the uses of those mentions that the reading omits.
 
         Args:
             texts: Captions.
 
         Returns:
             All mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The
-            position is 0 for mentions that are not omitted in the reading.
+            position is 0 for mentions that the reading does not omit.
         """
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
@@ -142,8 +142,8 @@ class AliasMatcher:
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
     ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
-        """Returns, after a single search, the mentions and uses from :meth:`find_left_out`, and those uses of these
-        mentions that are among the given uses.
+        """Returns, from a single search, the result of :meth:`find_left_out` and the uses of the same mentions for
+        another set of uses.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)

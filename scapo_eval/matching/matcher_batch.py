@@ -1,9 +1,9 @@
-"""The batch form of the matcher, which searches about a thousand captions at once with NumPy.
+"""The batch version of the matcher, which searches about a thousand captions at once with NumPy.
 
 Each step of the search is one array operation over all words of the batch. Word boundaries are found by comparing
 neighboring bytes. An exact hash table identifies the words that occur in the vocabulary (about one word in ten). The
-trie, stored as arrays, is then searched only for the words that occur in the vocabulary. Captions that contain
-non-ASCII characters other than typographic marks are searched word by word.
+trie, stored as arrays, is then searched only for these words. Captions that contain non-ASCII characters other than
+typographic marks are searched word by word.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _ToAscii:
 
     A letter, digit or mark is replaced by ``_``, which does not split the word and matches no alias. A space,
     apostrophe, hyphen or quotation mark is replaced by its ASCII form, and other punctuation by a character that
-    separates words. The following characters are not replaced: characters that could match an ASCII alias (the long s,
-    ligatures), characters that occur in aliases, and letters of scripts without spaces. Texts that contain characters
-    without a replacement are searched word by word.
+    separates words. Three groups of characters are not replaced: characters that could match an ASCII alias (the long
+    s, ligatures), characters that occur in aliases, and letters of scripts without spaces. Texts that contain
+    characters without a replacement are searched word by word.
 
     Args:
         trie: Trie of the aliases to find.
@@ -108,17 +108,17 @@ class Found(NamedTuple):
     Attributes:
         mentions: Mentions of aliases in the batch.
         watched: Watched words in the batch, inside or outside mentions.
-        look: (mentions,) bool mask, which is false for mentions that no noun can follow and that are not in capitals.
-            All values of the mask are true if ``look`` was not requested.
+        look: (mentions,) bool mask, which is False for mentions that are not in capitals and whose next word cannot be
+            a noun that they modify. All values of the mask are true if ``look`` was not requested.
         quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
-        marking: Indices of captions, including all captions that contain one of the characters "[{|~" and all captions
-            that are not ASCII.
+        marking: Indices of the captions that may contain a check mark, a box or an empty value. They include all
+            captions with one of the characters "[{|~" and all captions that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
-        byte: Bytes of the other captions in ASCII, with separators and borders. The value is empty if no words are
-            watched.
+        byte: Bytes of the captions that are not in ``plain``, converted to ASCII, with separators and borders. The
+            value is empty if no words are watched.
         offset: (captions,) position of each caption in ``byte``. Captions in ``plain`` are empty there.
     """
 
@@ -139,7 +139,7 @@ class BatchMatcher:
 
     Args:
         trie: Trie of the aliases to find.
-        watch: Mapping whose keys are additional words to report, and whose values are the reported values.
+        watch: Mapping from additional words to report to the values that are reported for these words.
         look: True to compute ``Found.look`` and ``Found.quoting``.
     """
 
@@ -221,8 +221,7 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """Returns the same array as ``table[index]``, but faster. An index beyond the end of the table selects the last
-    entry.
+    """Returns ``table[index]``, but faster. An index beyond the end of the table selects the last entry.
 
     The table must be contiguous in memory.
     """
@@ -261,8 +260,8 @@ class _HashTable:
         self._next[order[np.flatnonzero(again) - 1]] = order[again]
 
     def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
-        """Returns, for each slot, the first entry for which ``is_same(rows of the slots, entries)`` is true, or 0 if
-        there is none.
+        """Returns the first entry in each slot for which ``is_same(rows of the slots, entries)`` is true, or 0 if there
+        is none.
         """
         entries: Ints = _gather(self._first, slots)
         candidate = entries
@@ -434,7 +433,7 @@ class _TrieTables:
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
-        """Converts spans in the joined text to columns, in which the offsets are relative to each caption."""
+        """Converts spans in the joined text to columns whose offsets are relative to the individual captions."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(
@@ -456,7 +455,7 @@ class _TrieTables:
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """Returns, as integers, the last eight bytes of lower-cased words that have at least eight bytes."""
+        """Returns the last eight bytes of lower-cased words as integers, for words of at least eight bytes."""
         tails: Ints = text.eight_bytes[text.ends[at] - 8]
         tails |= _ONE_CASE
         return tails
@@ -490,7 +489,7 @@ class _TrieTables:
         """Returns the positions of words that may begin a match or may be watched.
 
         Returns:
-            The positions of the words, and the rows of the positions at which an alias of several words may begin.
+            The positions of the words, and the indices of those positions at which an alias of several words may begin.
         """
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
@@ -510,7 +509,7 @@ class _TrieTables:
             text: Words of the batch.
             begin: Positions of the words at which a match may begin.
             word: (begin,) vocabulary number of the word at each position in ``begin``.
-            phrases: Rows of ``begin`` at which an alias of several words may begin.
+            phrases: Indices into ``begin`` of the positions at which an alias of several words may begin.
         """
         label, last = self._alone[word], begin.copy()
         node = self._root[word[phrases]]

@@ -89,7 +89,7 @@ def mine(
     Args:
         texts: Captions or rollouts.
         vocabulary: Existing vocabulary. Phrases that overlap with a mention or an ignore phrase are omitted.
-        min_captions: Minimum number of captions that contain a phrase.
+        min_captions: Minimum number of captions in which a phrase must occur.
         spacy_model: Name or path of a spaCy pipeline whose noun chunks are used instead of the built-in rules.
 
     Raises:
@@ -128,9 +128,7 @@ def _singular(engine: Any, phrase: str) -> str:
 
 
 def _phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the spans of head nouns and two-word compounds, which are found by the rules in the docstring of this
-    module.
-    """
+    """Yields the spans of head nouns and two-word compounds, according to the rule in the docstring of this module."""
     chunk: list[re.Match[str]] = []
     opened = False
     for token in [*_TOKEN.finditer(text), None]:

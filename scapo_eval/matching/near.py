@@ -1,13 +1,13 @@
-"""Near misses are words that are misspelled aliases, such as "carr", "bycicle" and "cha1r".
+"""Detection of near misses, which are misspelled aliases such as "carr", "bycicle" and "cha1r".
 
 A policy that is penalized for naming absent objects may learn to misspell their names. A word is a near miss of an
 alias in the following three cases:
 
 - Digits in the word replace letters of the alias.
 - A letter of the alias is doubled in the word, or a double letter of the alias is single in the word.
-- The alias is the name of a label with at least seven letters, and the word is similar to the name. A word is similar
-  to a name if it differs from the name in one letter, or contains the same letters in another order. In addition, the
-  first and last letters must agree, and the word must not be an inflection of a known word.
+- The alias is a label's name with at least seven letters, and the word is similar to the name. A word is similar to a
+  name if it differs from the name in one letter, or contains the same letters in another order. In addition, the first
+  and last letters must agree, and the word must not be an inflection of a known word.
 
 Known words are never near misses. Known words are the words of the vocabulary, function words, nouns and verbs that are
 common in descriptions, and English words that resemble a common label.
@@ -119,7 +119,7 @@ class NearMisses:
 
 
 def _keys(word: str) -> Iterator[str]:
-    """Yields keys that two words have in common if the words differ in one letter or only in the order of their
+    """Yields keys of a word. Two words have a key in common if they differ in one letter or only in the order of their
     letters.
     """
     yield from (word[:k] + word[k + 1 :] for k in range(len(word)))

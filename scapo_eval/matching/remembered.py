@@ -1,7 +1,7 @@
-"""A bounded memory of short texts with their states, in which many texts are looked up at once.
+"""A fixed-size cache of short texts and their states that looks up many texts at once.
 
-The same words recur in captions between a cue and a mention ("no <dog>", "a place for the <cars>"), so most states are
-known.
+The words between a cue and a mention recur in captions ("no <dog>", "a place for the <cars>"), so most states are found
+in the cache.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _FACTORS = np.random.default_rng(0).integers(1 << 63, size=WIDTH // 8 + 1, dtype
 
 
 class Remembered:
-    """A memory of texts with their states, in which each text continues another text.
+    """A cache of texts and their states, in which each text continues another text.
 
     A new text replaces the text in its slot, so the size is fixed. Texts are compared in full.
 
     Args:
-        first_id: First id of a text. The smaller ids belong to the beginnings.
+        first_id: First id that is assigned to a text. Smaller ids are reserved for the beginnings, which continue no
+            text.
     """
 
     def __init__(self, first_id: int) -> None:
@@ -40,7 +41,7 @@ class Remembered:
     def keys(
         byte: NDArray[np.uint8], begin: NDArray[np.int64], length: NDArray[np.int64], parent: NDArray[np.int64]
     ) -> NDArray[np.uint64]:
-        """Returns the (texts, words) keys of parts of a longer text.
+        """Returns the keys of texts that are parts of a longer text, as an array of shape (texts, words).
 
         Args:
             byte: The longer text, with WIDTH additional bytes after the last part.
@@ -54,7 +55,7 @@ class Remembered:
         return keys
 
     def find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Returns the state and the id of each text. The state of an unknown text is UNKNOWN."""
+        """Returns the state and the id of each text. The state of a text that is not in the cache is UNKNOWN."""
         slot = _slots(keys)
         state = self._state[slot]
         state[(self._keys[slot] != keys).any(axis=1)] = UNKNOWN

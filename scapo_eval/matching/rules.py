@@ -1,8 +1,8 @@
-"""Ignore rules, which are reviewable templates of phrases in which a word does not name its object.
+"""Ignore rules, which are reviewable templates for phrases in which a word does not name its object.
 
 A template is a phrase that contains choices. For example, ``{red|green} light{|s}`` represents four phrases, because an
-empty choice adds no text. ``{color}`` represents the words of a named list. Each rule states the class of its phrases
-and a reason::
+empty choice adds no text. ``{color}`` represents each word of the list with this name. Each rule states the
+class of its phrases and a reason::
 
     lists:
       color: [red, green, blue]

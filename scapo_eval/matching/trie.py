@@ -37,7 +37,7 @@ class AliasTrie:
         words: Mapping from words to their numbers, counted from 1. The number 0 represents any other word.
         joins: Mapping from joins to their numbers, counted from 0.
         labels: (nodes,) id of the label whose alias ends at each node, or IGNORED or NO_END.
-        before: (nodes,) array with the origin of the edge that leads to each node. The entry of node 0 is not used.
+        before: (nodes,) array with the node at which the edge to each node begins. The entry of node 0 is not used.
         join: (nodes,) join of the edge to each node.
         word: (nodes,) word of the edge to each node.
         depth: (nodes,) number of words on the path from the root to each node.
@@ -88,8 +88,8 @@ class AliasTrie:
     def matches_and_watched(
         self, text: str, watch: Mapping[str, int]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Returns the result of :meth:`matches`, and ``(start, end, value)`` for each word that is a key
-        of a mapping.
+        """Returns the result of :meth:`matches`, and ``(start, end, value)`` for each word in the text that is a key of
+        ``watch``.
         """
         read = _words(text)
         return self._matches(read), _watched(read, watch)
@@ -131,7 +131,7 @@ class _Words(NamedTuple):
         body: Visible form of the text (see ``visible.py``), in NFC.
         spans: Spans of the words in ``body``.
         words: Case-folded words of the text.
-        nfc_map: Mapping from positions in ``body`` to positions in the original text, or None if the two texts are
+        nfc_map: Mapping from positions in ``body`` to positions in the original text, or None if the positions are
             equal.
     """
 

@@ -69,7 +69,7 @@ EDITION = 3
 
 @lru_cache
 def reading_of(claims: Reading) -> str | None:
-    """Returns the hash of a reading's rules, for use in signatures. It is None for ``all``, which has no rules."""
+    """Returns the hash of a reading's rules for use in signatures, or None for ``all``, which has no rules."""
     if not LEFT_OUT[claims]:
         return None
     lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
@@ -92,7 +92,8 @@ class SpecialWords:
 
     Attributes:
         colors: Mapping from label ids to folded aliases that can denote the color of the next noun.
-        kin: Mapping from label id to the folded aliases that refer to an animal if the caption names no person.
+        kin: Mapping from label ids to the folded aliases, such as "mother", that refer to an animal if the caption
+            mentions an animal and no other word names a person.
         kin_of: Ids of the labels of these animals.
         others: Mapping from folded aliases to pairs of word sets. The alias has another meaning if the caption contains
             a word of the first set and no word of the second set.
@@ -148,18 +149,18 @@ def find_uses_of(
     uses: tuple[Use, ...],
     words: SpecialWords | None = None,
 ) -> bytearray:
-    """Returns the uses of all mentions in one caption, considering only a subset of the uses. This function defines the
-    uses.
+    """Returns the uses of all mentions in one caption, considering only a subset of the uses. This function is the
+    reference implementation of the uses.
 
     Args:
         text: Caption.
         mentions: Start, end and label id of each mention, in order.
-        cues: Start, end and rule index of each cue word for uses; see :func:`cue_words`.
+        cues: Start, end and rule index of each cue word for the given uses; see :func:`cue_words`.
         uses: Uses to find.
         words: Special words of the vocabulary. The value is None if there are no special words.
 
     Returns:
-        A position in USES for each mention. Mentions with none of the uses are claims and have the code 0.
+        The use of each mention, as a position in USES. Mentions with none of the uses are claims and have the code 0.
     """
     if not uses or not mentions:
         return bytearray(len(mentions))
@@ -223,8 +224,8 @@ def in_quotes(
     """Yields the mentions between two quotation marks that are on the same line and at most QUOTE_REACH characters
     apart.
 
-    A quotation that is only a mention does not count as a quotation if an article precedes it and the sentence mentions
-    no written text, or if the quotation is a key or an item in JSON.
+    A quotation that is a value in JSON does not count. A quotation that consists only of a mention does not count if it
+    is a key or an item in JSON, or if an article precedes it and the sentence mentions no writing.
 
     Args:
         text: A caption.
@@ -260,8 +261,8 @@ def _names_a_thing(text: str, begin: int, end: int) -> bool:
 def crossed_out(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the mentions beside a cross, an empty box or an empty value, as in a list of checked objects. The
-    arguments are the same as for :func:`in_quotes`.
+    """Yields the mentions that are marked as absent by a cross, an empty box, an empty value or strikethrough, as in a
+    checklist. The arguments are the same as for :func:`in_quotes`.
     """
     has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     for row in range(first, stop):
@@ -280,7 +281,7 @@ def crossed_out(
 
 
 def may_be_crossed_out(text: str) -> bool:
-    """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
+    """Returns False if no mention in a text can be marked as absent in this way."""
     if any(map(text.__contains__, ("[", "|", "{", "~~"))):
         return True
     return not text.isascii() and any(cross in text for cross in _CROSSES)
@@ -300,9 +301,9 @@ def _said_before(text: str, start: int) -> list[str]:
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Yields the mentions in questions.
 
-    A question starts at the last clause in its sentence that begins like a question. Otherwise, it is the whole
-    sentence, or only the last clause of a long sentence. Definite objects are claims, unless the question asks whether
-    they exist or where they are.
+    A question starts at the last clause in its sentence that begins like a question. If there is no such clause, the
+    question is the whole sentence or, in a long sentence, its last clause. Definite objects are claims, unless the
+    question asks whether they exist or where they are.
 
     Args:
         text: A caption.
@@ -438,7 +439,7 @@ def in_scope(
 
 
 def is_there(rule: CueRule, text: str, end: int) -> bool:
-    """Returns True if a rule applies to the cue word before ``end``, based on the text before the word."""
+    """Returns True if the text before the cue word that ends at ``end`` permits the rule."""
     cue = rule.cue
     if (cue.behind or cue.not_behind) and not _stands_right(cue, text, end):
         return False
@@ -446,18 +447,20 @@ def is_there(rule: CueRule, text: str, end: int) -> bool:
 
 
 def is_followed(rule: CueRule, text: str, end: int) -> bool:
-    """Returns True if the text between the mention and ``end`` has the form that the cue requires."""
+    """Returns True if the text after the mention that ends at ``end`` matches the expression that the cue requires
+    there.
+    """
     return not rule.cue.then or compiled(rule.cue.then).match(text, end) is not None
 
 
 def goes_on(text: str, end: int) -> bool:
-    """Returns True if a list can continue after the mention that precedes ``end``."""
+    """Returns True if a list can continue after the mention that ends at ``end``."""
     return shipped_cues().scopes.goes_on.match(text, end) is not None
 
 
 def state_of(rule: CueRule, tail: str) -> State:
-    """Returns the state of a mention in the scope of a rule, given the text between the cue and the mention, in which
-    every intervening mention is replaced by _MENTION. States are cached, because the same phrases recur.
+    """Returns the state of a mention in the scope of a rule. The state depends on the text between the cue and the
+    mention, in which _MENTION replaces every intervening mention. States are cached, because the same phrases recur.
     """
     return rule.states.get(tail) or _remember(rule, tail)
 
@@ -516,7 +519,7 @@ def _remember(rule: CueRule, tail: str) -> State:
 
 
 def _scope_state(rule: CueRule, tail: str) -> State:
-    """Determines, from the text between a cue and a mention in its scope, the state of the mention.
+    """Determines the state of a mention in the scope of a cue from the text between them.
 
     Args:
         rule: Rule of the cue.
@@ -634,12 +637,12 @@ _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
 class CueRule(NamedTuple):
-    """A cue that has been prepared for the search in scopes.
+    """A cue, prepared for the search for mentions in its scope.
 
     Attributes:
         cue: The cue with its expressions.
         use: Position of the use in USES.
-        reach: Maximum distance in characters from the word to a mention in its scope.
+        reach: Maximum distance in characters from the cue word to a mention in its scope.
         states: Cache of scope states.
         may_be_definite: True if a presupposed object may follow the first word, as in "possibly checking his phone".
         ends: Words that end the scope.
@@ -663,9 +666,9 @@ class Rules(NamedTuple):
     """All cue rules, with the data that their scopes share.
 
     Attributes:
-        rules: Rule of each cue word; the indices start at 1. Rule SPECIAL is empty.
+        rules: Cue rules of all words, whose indices start at 1. The entry at index SPECIAL is not a rule.
         row: Mapping from each cue word to the index of its first rule.
-        telling: Words that require a closer look at a scope.
+        telling: Words that may end a scope or begin a definite mention, so that the scope is examined further.
         definite_behind: Endings of the text before a definite mention.
     """
 

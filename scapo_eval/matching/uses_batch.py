@@ -1,8 +1,9 @@
-"""Finds the uses of mentions in many captions at once: the batch form of ``uses.py``, which gives the same results.
+"""The batch version of ``uses.py``, which finds the uses of mentions in many captions at once and gives the same
+results.
 
-The mentions near a cue, a quotation mark or a noun are selected with NumPy. It excludes most of them based on the
-letters around the cue (``beginnings.py``), and looks up the text between the cue and the mention among the texts that
-it has already encountered (``remembered.py``). The functions in ``uses.py`` examine the rest.
+NumPy operations select the mentions near a cue, a quotation mark or a noun. Most of these mentions are excluded based
+on the letters around the cue (``beginnings.py``). For the others, the text between the cue and the mention is looked up
+in a cache (``remembered.py``). The functions in ``uses.py`` examine only the mentions that remain.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class _Rules(NamedTuple):
     """The cue rules for a subset of the uses, as arrays.
 
     Attributes:
-        reach: (rules,) longest reach among all rules of the words that have this rule as their first rule, or -1.
-        back_reach: (rules,) the same quantity for the distance from a mention to the cue after it.
+        reach: (rules,) for each rule that is the first rule of a word, the longest reach among all rules of the word,
+            or -1.
+        back_reach: (rules,) the same as ``reach``, for the distance from a mention to a cue after it.
         scopes: For each first rule, the rules that have a scope.
         backs: For each first rule, the rules for the mention before the cue.
         own_reach: (rules,) each rule's own reach.
@@ -70,8 +72,8 @@ class _Rules(NamedTuple):
         of_t: (rules,) Boolean array that is true for the rules for "t"; see :class:`~scapo_eval.matching.uses.CueRule`.
         headed: (rules,) Boolean array that is true for the rules for headings, in whose scopes a period may be part of
             a number.
-        is_followed: (rules,) bool, true for rules in which the text after a mention determines whether the mention has
-            the use.
+        is_followed: (rules,) Boolean array that is true for rules that also require an expression to match the text
+            after the mention.
     """
 
     reach: Ints
@@ -87,7 +89,7 @@ class _Rules(NamedTuple):
 
 
 class _Lists:
-    """Lists of integers, stored in one array and used to repeat each row according to its list."""
+    """Lists of integers that are stored in one array, so that each row can be repeated once per item of its list."""
 
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
         self._counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
@@ -95,7 +97,9 @@ class _Lists:
         self._items = np.array([item for items in lists for item in items], dtype=np.int64)
 
     def of(self, which: Ints) -> tuple[Ints, Ints]:
-        """Returns the items of some lists and, for each item, the position of its list in ``which``."""
+        """Returns the items of the lists that ``which`` selects and, for each item, the position of its list in
+        ``which``.
+        """
         counts = self._counts[which]
         row = np.repeat(np.arange(len(which)), counts)
         stop = np.cumsum(counts)
@@ -125,20 +129,23 @@ def _rules(uses: tuple[Use, ...]) -> _Rules:
 
 
 class _Letters:
-    """Letters around a cue that allow a rule to apply. They are read as soon as a rule has occurred often.
+    """Codes of the letters around a cue with which a rule can apply. They are derived from the expressions of a rule
+    once the rule has occurred often.
 
     Attributes:
         of: (rules,) row index of each rule in the tables ``after`` to ``then``. The rules of one cue share a row.
-        after: (rows, codes) Boolean array that is False for codes with which the text after the cue cannot begin.
-        before: (rows, codes) Boolean array that is False where the text before the cue excludes the rule.
-        asks: (rows, codes) Boolean array that is False where no further text before the cue affects the decision.
-        then: (rows, codes) booleans that are false if the text after a mention in the scope cannot begin in this way.
-        back_of: (rules,) row index of each rule in the tables below.
-        back: (rows, codes) bool, false if the text between a mention and the cue that follows it cannot begin in this
-            way.
-        adjacent: (rows, codes) bool, false if the text after the cue cannot begin like this. The cue is the next word
-            after the mention.
-        back_plural, adjacent_plural: The same for mentions in the plural.
+        after: (rows, codes) Boolean array that is False for the codes with which the text after the cue cannot begin.
+        before: (rows, codes) Boolean array that is False for the codes that exclude the rule if they precede the cue.
+        asks: (rows, codes) Boolean array that is False for the codes before the cue that already decide whether the
+            rule applies.
+        then: (rows, codes) Boolean array that is False for the codes with which the text after a mention in the scope
+            cannot begin.
+        back_of: (rules,) row index of each rule in the tables ``back`` to ``adjacent_plural``.
+        back: (rows, codes) Boolean array that is False for the codes with which the text from a mention to the next cue
+            cannot begin.
+        adjacent: (rows, codes) Boolean array for cues that immediately follow the mention. It is False for the codes
+            with which the text after the cue cannot begin.
+        back_plural, adjacent_plural: The same arrays for plural mentions.
     """
 
     def __init__(self, shipped: Rules) -> None:
@@ -164,11 +171,15 @@ class _Letters:
         )
 
     def rows(self, rules: Ints) -> Ints:
-        """Returns the rows, in ``after`` to ``then``, of some rules that have been met."""
+        """Returns the rows of the given rules in the tables ``after`` to ``then``, and counts the occurrences of the
+        rules.
+        """
         return self._rows(self.of[rules], self._met, _OFTEN, self._read)
 
     def back_rows(self, rules: Ints) -> Ints:
-        """Returns the rows of some rules that have been met, for ``back`` to ``adjacent_plural``."""
+        """Returns the rows of the given rules in the tables ``back`` to ``adjacent_plural``, and counts the occurrences
+        of the rules.
+        """
         return self._rows(self.back_of[rules], self._met_back, _OFTEN_BACK, self._read_back)
 
     @staticmethod
@@ -213,8 +224,8 @@ def _letters() -> _Letters:
 
 
 class _OfThread(threading.local):
-    """Caches of one thread: the states of the texts between cues and mentions, and flags (1 or 0) that state whether
-    rules apply to the texts before cues.
+    """Caches of one thread: the states of texts between cues and mentions, and flags (1 or 0) that state whether a rule
+    applies after a given text.
     """
 
     def __init__(self) -> None:
@@ -228,12 +239,14 @@ def _of_thread() -> _OfThread:
 
 
 def clear_met() -> None:
-    """For measurements, clears this thread's cache of the texts around cues. No result depends on the cache."""
+    """Clears the caches of the texts around cues, so that a measurement starts with empty caches. No result depends on
+    the cache.
+    """
     _of_thread.cache_clear()
 
 
 def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: SpecialWords) -> NDArray[np.uint8]:
-    """Returns, for all mentions in many captions, only those of their uses that are among some given uses.
+    """Returns the uses of all mentions in many captions, considering only a subset of the uses.
 
     Args:
         texts: Captions.
@@ -242,7 +255,7 @@ def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: 
         words: Special words of the vocabulary.
 
     Returns:
-        (mentions,) array of positions in USES. Mentions that have none of the uses are claims, and have the code 0.
+        (mentions,) array of positions in USES. Mentions with none of the uses are claims and have the code 0.
     """
     mentions = found.mentions
     if not uses or not len(mentions.start):
@@ -266,7 +279,7 @@ def _spans_of(columns: MentionColumns, caption: int) -> list[tuple[int, int, int
 
 
 class _Scopes(NamedTuple):
-    """Cues that have a mention within reach, stored as columns.
+    """Pairs of a cue and a mention within its reach, stored as columns.
 
     Attributes:
         begin: Position after the cue, or after the previous mention.
@@ -290,11 +303,11 @@ class _Scopes(NamedTuple):
 
 
 class _Batch:
-    """A batch of captions. All positions are those of ``Found.byte``.
+    """A batch of captions. All positions refer to ``Found.byte``.
 
     Args:
         texts: Captions.
-        found: Mentions and cue words, none of which are in a caption of ``Found.plain``.
+        found: Mentions and cue words, without those in the captions in ``Found.plain``.
         uses: Uses to find.
     """
 
@@ -450,19 +463,19 @@ class _Batch:
         return there.astype(bool)
 
     def _behind_mentions(self, scopes: _Scopes) -> Iterator[tuple[CueRule, str, int]]:
-        """Yields, for each scope, its rule, its caption, and the end of its mention."""
+        """Yields the rule, the caption and the end of the mention for each scope."""
         rules = shipped_rules().rules
         for k, rule, row in _rows(self._caption[scopes.row], scopes.rule, scopes.row):
             yield rules[rule], self._texts[k], self._ends[row]
 
     def _may_be_said_of(self, row: Ints, rule: Ints, begin: Ints, cue_end: Ints) -> NDArray[np.bool_]:
-        """Returns a mask of the mentions to which a following cue may refer, judged by the letters after the mentions
-        and the cues and by the last letters of the mentions.
+        """Returns a mask of the mentions to which a following cue may apply. The mask is based on the letters after the
+        mention and after the cue, and on the last letters of the mention.
 
         Args:
             row: Row indices of the mentions.
-            rule: Rules for the cues.
-            begin, cue_end: Bounds of the spans of the words that identify the cues.
+            rule: Rule of the cue that follows each mention.
+            begin, cue_end: Start and end of the cue word that follows each mention.
         """
         letters = _letters()
         cue, end = letters.back_rows(rule), self._until[row]
@@ -476,7 +489,7 @@ class _Batch:
         return may
 
     def _spans(self, row: Ints) -> Iterator[Any]:
-        """Returns an iterator over mentions, each given as its caption, row, start and end."""
+        """Returns an iterator over mentions, each given as caption index, row, start and end."""
         mentions = self._found.mentions
         return _rows(self._caption[row], row, mentions.start[row], mentions.end[row])
 
@@ -506,7 +519,9 @@ class _Batch:
 
 @cache
 def _plural_endings() -> NDArray[np.bool_]:
-    """Returns a table over (second last, last) bytes, which is a superset of the endings of plural nouns."""
+    """Returns a table indexed by the second-to-last and the last byte of a noun, which is true for all possible endings
+    of plural nouns.
+    """
     table = np.zeros((256, 256), dtype=bool)
     table[:, ord("s")] = True
     table[ord("a") : ord("z") + 1, ord("s")] = False

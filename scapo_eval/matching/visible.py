@@ -78,8 +78,8 @@ def all_shown(texts: Sequence[str]) -> Sequence[str]:
 
 @cache
 def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
-    """Returns a mapping of the variants of ASCII letters and digits, a mapping of the look-alike letters, and a pattern
-    that finds the variants and the look-alike letters.
+    """Returns a mapping from the variants of ASCII letters and digits, a mapping from the look-alike letters, and a
+    pattern that matches the keys of both mappings.
     """
     variants = dict[str, str]()
     for code in (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF5B), *range(0x24B6, 0x24EA)):
@@ -133,7 +133,7 @@ def without_breaks(text: str) -> tuple[str, list[int]] | None:
 
 @cache
 def disguises() -> str:
-    """Returns a string of characters. Every disguised text contains at least one of these characters."""
+    """Returns a string of characters, at least one of which occurs in every disguised text."""
     variants, alike, _ = _plain()
     no_width = re.findall(f"[\u00ad{_NO_WIDTH}]", "".join(map(chr, range(0xAD, 0xFF00))))
     return "".join((*variants, *alike, *no_width))

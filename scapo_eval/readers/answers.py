@@ -30,7 +30,7 @@ def read_answers(
             several models.
         on_error: Callback for each unreadable record, after which reading continues. If ``on_error`` is None, the first
             20 faults are raised together at the end.
-        warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
+        warn: Callback for warnings about damage that does not prevent reading, such as truncated workbook cells.
 
     Raises:
         InputError: If the layout is unknown or contains no answers, or if the file contains several models and

@@ -78,12 +78,12 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the lines in bytes."""
         return self.lines.size if isinstance(self.lines, Span) else len(self.lines)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Parses and checks the records. The line numbers in the result are relative to the block. Faulty records are
-        added to ``faults``.
+        """Parses and checks the records. The line numbers in the result are relative to the block. The errors for
+        faulty records are added to ``faults``.
         """
         data = self.lines.read() if isinstance(self.lines, Span) else self.lines
         numbers, lines = split_lines(1 + self.blank, data)
@@ -104,7 +104,7 @@ class RecordBlock:
     Attributes:
         name: Name of the source in messages.
         first: Number of the block's first record, counted from 1.
-        records: The records.
+        records: Records in the block.
     """
 
     name: str
@@ -119,7 +119,7 @@ class RecordBlock:
         return 0
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the records. Faulty records are added to ``faults`` and omitted from the result."""
+        """Checks the records. Faulty records are omitted from the result, and their errors are added to ``faults``."""
         return captions_of(self.name, enumerate(self.records, self.first), faults)
 
 
@@ -193,7 +193,7 @@ class ParsedBlock:
 
     Attributes:
         name: Display name of the file.
-        captions: The captions.
+        captions: Parsed captions in the block.
         size: Always 0, because the size in bytes is unknown.
     """
 
@@ -228,7 +228,7 @@ class ArrowBlock:
         return int(self.batch.nbytes)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Checks the rows. Faulty rows are added to ``faults`` and omitted from the result."""
+        """Checks the rows. Faulty rows are omitted from the result, and their errors are added to ``faults``."""
         n = self.batch.num_rows
         values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
         for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
@@ -260,8 +260,8 @@ def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
 
 
 def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
-    """Yields, as blocks in file order, the captions in a parquet file in the project's format or in one row group of
-    such a file.
+    """Yields the captions in a parquet file in the project's format, or in one row group of the file, as blocks in file
+    order.
 
     Raises:
         InputError: If the file is damaged or cannot be read.
@@ -283,12 +283,12 @@ def caption_blocks(
 ) -> Iterator[AnyBlock]:
     """Yields the captions of a file in any supported layout, as blocks in file order.
 
-    Blocks of JSON Lines in the project's format and of COCO results contain unparsed lines. In parquet files in the
-    project's format, blocks contain columns. Files in any other layout that ``scapo-eval import`` recognizes are
-    converted to captions.
+    Blocks of JSON Lines in the project's format and of COCO results contain unparsed lines. Blocks of parquet files in
+    the project's format contain columns. Files in any other layout that ``scapo-eval import`` recognizes are converted
+    to captions.
 
     Args:
-        path: Path of a file, folder or pattern, another input, or records in memory.
+        path: Path of a file or folder, glob pattern, another input, or records in memory.
         rollouts: True if the texts are responses of a policy, which may consist of yes or no. If ``rollouts`` is False,
             a file with yes/no answers is rejected.
         on_error: Callback for each unreadable record in a layout from another tool. Reading continues after the call.
@@ -445,7 +445,7 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
     """Parses a block of valid records in half the time that checking each record individually would take.
 
     Raises:
-        ValueError, RecursionError: If any record is invalid or has a form that only the individual checks support.
+        ValueError, RecursionError: If any record is invalid or can be parsed only by the individual checks.
     """
     if any(data.count(key) > len(lines) for key in _ONCE):
         raise ValueError("a key may appear twice")
@@ -482,8 +482,8 @@ def bytes_behind(block: object) -> int:
 
 
 def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
-    """Yields the parsed captions of each block in order, with line numbers in the file. Faulty records are added to
-    ``faults``.
+    """Yields the parsed captions of each block in order, with line numbers in the file. The errors for faulty records
+    are added to ``faults``.
     """
     before = 0
     for block in blocks:
@@ -496,7 +496,9 @@ def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
 
 
 def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
-    """Checks records with their line numbers and returns the valid captions. Faulty records are added to ``faults``."""
+    """Checks records with their line numbers and returns the valid captions. The errors for faulty records are added to
+    ``faults``.
+    """
     out = Captions()
     canonical: dict[Any, str] = {}
     for number, record in records:
@@ -565,8 +567,7 @@ def _record_reason(record: Any, error: Exception) -> str:
 
 
 class FileChecks:
-    """The checks that require the whole file: the checks for duplicate ``id`` values and for captions from several
-    models.
+    """Checks that require the whole file: one for duplicate ``id`` values, and one for captions from several models.
 
     The checks use 16 bytes of memory per id, regardless of the length of the ids.
     """

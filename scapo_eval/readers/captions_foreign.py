@@ -23,7 +23,7 @@ def read_foreign_captions(
             several models.
         on_error: Callback for each unreadable record. Reading continues after the call. If ``on_error`` is None, the
             first 20 faults are raised together at the end.
-        warn: Callback for damage that does not prevent reading, such as truncated workbook cells.
+        warn: Callback for warnings about damage that does not prevent reading, such as truncated workbook cells.
 
     Yields:
         ``(line, canonical image id, caption)`` for each caption. Several captions of one image are separate samples.

@@ -1,5 +1,5 @@
-"""Data sets that consist of all files in a folder or all files that match a pattern. Files are read in the order of
-their names.
+"""Data sets that consist of all files in a folder or of all files that match a glob pattern. Files are read in the
+order of their names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def is_data_set(path: str) -> bool:
 
 
 def files_at(path: str) -> list[str]:
-    """Returns a path and, if it is a folder or a pattern, the sorted files to which it refers."""
+    """Returns a list of the path itself and, if it is a folder or a pattern, the files to which it refers, sorted by
+    name.
+    """
     several = not is_remote(path) and "\0" not in path and (os.path.isdir(path) or has_magic(path))
     return [path, *(_members(path) if several else ())]
 
@@ -135,8 +137,8 @@ class DataSet(Source):
         yield io.BufferedReader(_Chunks(self._chunks()))
 
     def place(self, line: int) -> tuple[str, int]:
-        """Returns, for a line that has been read, the name of the file and the number of the line, array element or
-        parquet row in this file.
+        """Returns the file name of a line that has been read, and the number of the line, array element or parquet row
+        in this file.
         """
         begins = [0, *accumulate(self._lines)]
         k = min(bisect_right(begins, line - 1), len(self._files)) - 1

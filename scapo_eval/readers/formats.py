@@ -114,7 +114,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         path: Path of the file, ``-`` for standard input, or records in memory.
         on_error: Callback for each unreadable record. If ``on_error`` is None, the faults are raised together at the
             end.
-        warn: Callback for damage that does not prevent reading.
+        warn: Callback for warnings about damage that does not prevent reading.
 
     Raises:
         InputError: If the file is unreadable or its layout is unknown.
@@ -137,8 +137,7 @@ def layout_of(rows: Rows) -> Format | None:
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
-    """Determines, from its first record, the kind of content of a file whose layout allows both captions and answers,
-    and returns this kind.
+    """Determines from the first record whether a file contains captions or answers, for layouts that allow both.
 
     The file contains answers if the first record has a label, has a response that means "yes" or "no", or does not name
     an image. Otherwise, the file contains captions.
@@ -357,7 +356,7 @@ def _pope_answer(row: Record, line: int) -> Answer:
 
 def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
     """Returns the benchmark's document, which lmms-eval stored in each sample until v0.4, and the records of the
-    metrics. All of these often contain the same ids.
+    metrics. The document and the records often contain the same ids.
     """
     doc = row.get("doc")
     parts: list[Record] = [
@@ -417,8 +416,8 @@ def _lmms_answer(row: Record, line: int) -> Answer:
 
 
 def lmms_doc_id(row: Record) -> str:
-    """Returns the number of a sample's document, preceded by a prefix that distinguishes document numbers from question
-    ids.
+    """Returns an id that consists of the number of a sample's document and a prefix, which distinguishes the id from
+    question ids.
     """
     return f"doc/{id_in(row, 'doc_id')}"
 
@@ -831,7 +830,7 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
 
 
 def _is_truth(first: Record) -> bool:
-    """Returns True if a record (or a JSON file that consists of one object) has the form of a ground truth."""
+    """Returns True if a record (or a JSON file that consists of one object) looks like a ground truth."""
     if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations

@@ -21,8 +21,8 @@ class Kind:
         verbs: Commands that accept files of this kind, except benchmarks, which list the accepted kinds in
             ``Benchmark.takes``.
         purpose: Purpose of the command, such as ``to score them``, or an empty string if there is no advice.
-        command: Command for a file of this kind, in which ``FILE`` is replaced by its path. The user replaces ``TRUTH``
-            and other capitalized words.
+        command: Command for a file of this kind, in which the path of the file replaces ``FILE``. The user replaces
+            ``TRUTH`` and other capitalized words.
         alone: True if the command needs no other input, so that ``scapo-eval FILE`` can run it.
     """
 

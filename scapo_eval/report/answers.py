@@ -1,8 +1,8 @@
 """Answers to questions, for display in the report. The answers have either ratings from a judge, or labels that state
 the correct yes/no answers.
 
-The prompts for yes/no answers may have contained a description of the image. For each question, the page displays, side
-by side, a model's original answer and the answer that it gave with a description in the prompt.
+For yes/no questions, the prompts of some answers may contain the model's description of the image. For each question,
+the page displays a model's original answer and its description-augmented answer side by side.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_answer_evidence(
 
     Args:
         name: Name of the benchmark, as returned by :func:`answers_in`.
-        files: System name -> file.
+        files: Mapping from the names of the systems to their files.
         resampling: Settings for the intervals.
         warn: Callback for warnings about damaged input that can still be read.
 
@@ -86,7 +86,7 @@ def read_answer_evidence(
 
 
 def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
-    """Returns, in the page's format, the questions of every benchmark and each system's answers to them.
+    """Returns the questions of every benchmark and each system's answers to them, in the page's format.
 
     A missing answer is represented by None.
     """

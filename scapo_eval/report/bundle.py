@@ -1,5 +1,5 @@
-"""Bundles the page's script modules into one script and its style sheets into one style sheet, in the order of their
-dependencies.
+"""Bundling of the page's script modules into one script, and of its style sheets into one style sheet, in the order of
+their dependencies.
 
 The scripts in the folder ``page`` are standard ES modules, so editors, formatters and linters can process them. The
 bundle is the concatenation of all modules in one function scope. Therefore, no two modules may declare the same
@@ -21,7 +21,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class) )", re.
 
 
 def texts(suffix: str) -> dict[str, str]:
-    """Returns a mapping from name to text for all page parts whose file names have the given suffix, sorted by name."""
+    """Returns a mapping from name to text for all files of the page that have the given suffix, sorted by name."""
     parts = sorted((path.name, path) for path in PAGE.iterdir() if path.name.endswith(suffix))
     return {name.removesuffix(suffix): path.read_text("utf-8") for name, path in parts}
 

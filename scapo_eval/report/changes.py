@@ -1,5 +1,5 @@
-"""Tests of the changes between two systems' captions (in labels and in lengths), based on counts per image, and an
-example image.
+"""Tests of the differences between two systems' captions in hallucinated labels and in length, based on counts per
+image, and the selection of an example image.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """Change of a label's hallucination rate between the baseline and a system.
+    """Change in a label's hallucination rate between the baseline and a system.
 
     Attributes:
         label: Name of the label.
-        difference: Share of captions that hallucinate the label, system minus baseline, on the shared images.
+        difference: Difference in the share of captions that hallucinate the label (system minus baseline), on the
+            shared images.
         low, high: Bounds of the 95 % interval, computed by the same method as for metrics. The bounds are None if there
-            are no resamples, and for labels with smaller changes.
+            are no resamples, or if the label is not among those with the largest changes.
         p_holm: Corrected p-value of an exact sign test over the images in which the two systems differ. The p-value is
             corrected for all labels that changed, except those that are too rare to be significant
             (:func:`~scapo_eval.results.families.tarone_holm`).
@@ -136,12 +137,12 @@ def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[s
 def telling_captions(
     system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """Returns an example image for a tested change, represented by the positions of the system's and the baseline's
-    captions.
+    """Returns the positions of the system's caption and the baseline's caption of one image that illustrates a tested
+    change.
 
-    Among the images that show the change and are not worse in terms of the other kind of labels, the function selects
-    the image with the largest difference in hallucinated labels (or covered labels). Short captions are preferred to
-    long captions. The example illustrates the change but is not evidence of it.
+    The function considers the images that show the change and on which the other kind of labels is not worse. Among
+    these images, it selects the one with the largest difference in hallucinated labels (or in covered labels). Short
+    captions are preferred to long captions. The example illustrates the change but is not evidence of it.
 
     Args:
         system, baseline: Captions of the two systems.

@@ -135,7 +135,7 @@ class CaptionEvidence:
 
 @dataclass(frozen=True)
 class TrainingAlarm:
-    """Problem during training.
+    """An alarm about a problem that occurred during training.
 
     Attributes:
         step: First step at which the problem occurred after a step without the problem.
@@ -175,15 +175,15 @@ class JudgedText:
 
     @classmethod
     def of_claims(cls, judged: JudgedDescription) -> JudgedText:
-        """Converts the evidence that ``judge facts`` wrote."""
+        """Creates a judged description from the evidence that ``judge facts`` wrote."""
         rows = [(row["claim"], row["true"], row["descriptive"], row["reference"]) for row in claim_rows(judged)]
         references = list(zip(judged.references or (), judged.answers or (), strict=False))
         return cls(judged.image or f"line {judged.line}", rows, unread=judged.unread, references=references)
 
     @classmethod
     def of_objects(cls, image: str, text: str, names: Iterable[tuple[str, bool | None]]) -> JudgedText:
-        """Converts evidence that was written by ``judge objhal`` and in which a judge lists the objects of each
-        caption.
+        """Creates a judged description from the evidence that ``judge objhal`` wrote, in which a judge lists the
+        objects of a caption.
         """
         return cls(image, [(name, true, True, None) for name, true in names], text)
 
@@ -217,7 +217,7 @@ class TrainingLog:
             was not logged. ``step`` is one of the quantities.
         samples: List of ``(step, image id, response)``, sorted by image and step.
         alarms: Alarms that the training run raised, sorted by step.
-        settings: ``section.key`` -> value, as written in the settings file of the run.
+        settings: Mapping from ``section.key`` to the values in the settings file of the run, as written there.
     """
 
     name: str
@@ -236,7 +236,7 @@ class Report:
         captions: Systems whose captions are available. The first of these systems is the baseline.
         claims: Systems whose claims were judged, and the verdicts on these claims.
         checked: Systems whose captions were checked against scenes for claims of every kind.
-        answers: Systems whose answers to questions are available, with the ground truth of the answers.
+        answers: Systems whose answers to questions are available, with the correct answers or the judge's ratings.
         training_logs: Logs of training runs.
         trails: Prefixes of system names. Systems whose names share a prefix are checkpoints of one training run, listed
             in order.
@@ -349,8 +349,8 @@ def read_training_log(folder: str | Path) -> TrainingLog:
 
 
 def _read_settings(path: Path) -> dict[str, str]:
-    """Returns the settings of a run from the file that scapo_train writes, which contains one setting per line. Lines
-    in any other form are ignored.
+    """Returns the settings of a run from the file that scapo_train writes, which contains one setting per line. All
+    other lines are ignored.
     """
     settings: dict[str, str] = {}
     if not path.is_file():
@@ -416,7 +416,7 @@ class Point:
         x: Hallucination rate.
         y: Cover Rate.
         score: Caption score that combines the two rates.
-        ellipse: (points, 2) outline of the 95 % confidence region. Empty without intervals.
+        ellipse: (points, 2) outline of the 95 % confidence region. The outline is empty if there are no intervals.
     """
 
     name: str
@@ -431,7 +431,7 @@ class Plane:
     """Plot of systems in the plane that two metrics span, in which the baseline is the first point.
 
     Attributes:
-        metric_set: Benchmark of the metrics.
+        metric_set: Name of the benchmark to which the metrics belong.
         x, y: Names of the metrics on the axes.
         title: Title of the plot.
         points: Systems that have a value for both metrics.
@@ -656,7 +656,9 @@ GUARDS = {
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """Returns the values that distinguish a real improvement from a gamed score, under their names in GUARDS."""
+    """Returns the values of the guards, which distinguish a real improvement from a gamed score, keyed by their names
+    in GUARDS.
+    """
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -713,9 +715,10 @@ def marked(
         counts: (mentions,) True for mentions that count as claims, or None if all mentions count.
 
     Returns:
-        The columns are ``text``; for the marks, ``marks`` (number per text), ``gap`` (distance from the previous mark),
-        ``length``, ``label`` (-1 for an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`) and
-        ``use``; and for the pieces, ``pieces`` (number per text), ``piece_length`` and ``reward`` (in thousandths).
+        The column ``text`` contains the texts. The columns of the marks are ``marks`` (number per text), ``gap``
+        (distance from the previous mark), ``length``, ``label`` (-1 for an ignore phrase), ``verdict`` (a
+        :class:`~scapo_eval.base.verdicts.Verdict`) and ``use``. The columns of the pieces are ``pieces`` (number per
+        text), ``piece_length`` and ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")

@@ -61,11 +61,11 @@ class Settings:
         scoring: Settings for the scoring of captions.
         trails: Prefixes of the names of systems. Systems whose names share a prefix are checkpoints of one training
             run, listed in order.
-        names: Original name -> new name of a system.
+        names: Mapping from the original names of systems to their new names.
         scenes: Files that describe more than the presence of objects in the images. With these files, claims of every
             kind are checked.
         kinds: Kinds of claims to check.
-        given: File or folder -> name that the user assigned to its only system.
+        given: Mapping from files and folders to the names that the user assigned to the only system in each of them.
         resampling: Settings for all intervals.
         allow_different: True to accept systems of one benchmark that were scored with different settings.
         by: Name of the record column whose values define slices (or ``length``), or None if captions are not sliced.

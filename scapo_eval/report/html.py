@@ -347,8 +347,8 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row for each system with captions: its scores, the values of its guards, and their changes from the
-    system's initial baseline.
+    """Returns one row for each system with captions. The row contains the scores, the values of the guards, and the
+    changes of these values from the system's initial baseline.
     """
     rows: list[dict[str, Any]] = []
     argument = next((candidate for candidate in arguments if candidate["set"] == "capscore"), None)

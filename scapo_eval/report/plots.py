@@ -503,8 +503,8 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 
     Args:
         logs: Logs of training runs.
-        smooth: Number of steps over which lines are averaged, or None for a 30th of the steps in the longest run.
-            Quantities that are logged at fewer than half of the steps are not smoothed.
+        smooth: Number of steps in the moving average, or None for 1/30 of the steps in the longest run. Quantities that
+            are logged at fewer than half of the steps are not smoothed.
         style: Appearance of the figure, or None for the default.
 
     Raises:

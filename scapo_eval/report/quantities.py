@@ -90,8 +90,8 @@ def quantity(name: str) -> Quantity:
 
 
 def by_group(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Returns the names of the quantities in each group. Groups are in the order of ``GROUPS``, and the names in a
-    group are in the order of the table. Groups without quantities are omitted.
+    """Returns the names of the quantities in each group. Groups are in the order of ``GROUPS``, and the names within a
+    group are in the order of this module's table of quantities. Groups without quantities are omitted.
     """
     order = {name: k for k, name in enumerate(_KNOWN)}
     wanted = sorted(dict.fromkeys(names), key=lambda name: order.get(name.removeprefix(HELD_OUT), len(order)))

@@ -1,4 +1,4 @@
-"""Sentences that summarize the tests of one system against another and contain only tested claims."""
+"""Sentences that summarize the tests of one system against another and state only tested differences."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ def _verdict(
     """Returns the verdict and its color.
 
     If the test for the caption score is significant, the verdict is based on this score and not on its two component
-    rates. The verdict includes the word "overall" if one of the rates is significantly worse. All other metrics for
-    which one direction is better also count.
+    rates. The verdict includes the word "overall" if one of the rates is significantly worse. All other metrics that
+    have a preferred direction also count.
     """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]

@@ -1,4 +1,4 @@
-"""Conversion of text offsets to the units of browsers."""
+"""Conversion of text offsets to UTF-16 units, which browsers use."""
 
 from __future__ import annotations
 

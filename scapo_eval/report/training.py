@@ -37,8 +37,8 @@ def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
 
 
 def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
-    """Returns, for each run, the name of the experiment to which it belongs. Runs that differ only in the seed belong
-    to the same experiment.
+    """Returns the name of the experiment to which each run belongs. Runs that differ only in the seed belong to the
+    same experiment.
 
     The settings of these runs must be equal except for the seeds and the names of outputs. If no settings are
     available, the names of the runs must be equal except for the seed.
@@ -97,7 +97,7 @@ class _Numbers:
         self._length = 0
 
     def add(self, values: Sequence[float | None]) -> int | list[float | None]:
-        """Returns the position of a column, or its values if they cannot be stored as 32-bit floats."""
+        """Adds a column and returns its position, or returns its values if they cannot be stored as 32-bit floats."""
         exact = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         size = np.abs(exact[np.isfinite(exact) & (exact != 0)])
         if len(size) and (size.max() > np.finfo(np.float32).max / 2 or size.min() < np.finfo(np.float32).tiny):
@@ -107,8 +107,8 @@ class _Numbers:
         return at
 
     def packed(self) -> bytes:
-        """Returns the number of bytes that all numbers occupy. The first bytes of all numbers are stored first,
-        followed by the second bytes and so on, which improves compression.
+        """Returns the bytes of all numbers. The first bytes of all numbers come first, followed by the second bytes and
+        so on, which improves compression.
         """
         if not self._columns:
             return b""

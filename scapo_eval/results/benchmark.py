@@ -98,7 +98,8 @@ class OnEngine:
         function: Name of an engine method (:mod:`scapo_eval.distributed.engine`).
         needs: Names of the options that the method requires.
         refuses: Names of the options that the method does not support.
-        renamed: Mapping from option to the name of the method's parameter, if it differs from the name of the option.
+        renamed: Mapping from the names of options to those of the method's parameters, for options whose names differ
+            from the parameters' names.
         given: Additional arguments of the method.
         finished: Function that post-processes the runs of all systems.
     """
@@ -126,8 +127,8 @@ class Benchmark:
             parts of the benchmark that a run covers. ``metric_set`` is None if the runs of the benchmark use the
             metrics of other benchmarks.
         metric_names: Mapping from metrics to display names, for metrics that only this benchmark has.
-        name_of: Function that returns the display name of a metric, if the display names follow a rule. The function
-            returns None for unknown metrics.
+        name_of: Function that returns the display name of a metric, if the display names can be derived from the names
+            of the metrics. The function returns None for unknown metrics.
         meanings: Mapping from each metric to a description of the counted quantity, for the legend of a table. The
             quantity is a share unless the text states otherwise.
         canonical: Mapping from each metric to the id of the same quantity in the registry of Every Eval Ever. A metric

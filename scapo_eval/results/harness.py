@@ -93,7 +93,7 @@ class HandedOver:
         path: Path of the file.
         tool: Name of the harness: ``lmms-eval`` or ``vlmevalkit``.
         model: Name of the evaluated model, or None if the file does not contain the name.
-        values: Metric -> value. The metrics of unknown benchmarks are named ``task/metric``.
+        values: Mapping from metrics to values. The metrics of unknown benchmarks are named ``task/metric``.
         n: Number of evaluated answers, or None if the file does not contain the number.
         details: Additional fields for the signature.
     """

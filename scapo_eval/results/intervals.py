@@ -45,8 +45,8 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def t_tail(t: float, df: float) -> float:
-    """Returns the probability that a variable with Student's t distribution exceeds ``t``. This function is the inverse
-    of :func:`t_quantile`.
+    """Returns the probability that a variable with Student's t distribution exceeds ``t``. This function inverts
+    :func:`t_quantile`, except that it returns the upper tail probability ``1 - p``.
     """
     z = math.sqrt(df * math.log1p(t * t / df)) * (8 * df + 1) / (8 * df + 3)
     return normal().cdf(-math.copysign(z, t))
@@ -154,10 +154,10 @@ def null_variance(
 ) -> Floats:
     """Returns the squared standard error of a difference under the hypothesis that both values are equal.
 
-    For fractions, this is the error of the difference between two proportions that equal their common value and have
-    the systems' effective sizes. The error for fractions is therefore also valid if one system has no events. For
-    metrics that are not fractions, the error combines the variances of the two systems. Arguments of different shapes
-    are broadcast.
+    For fractions, it is the squared standard error of the difference between two proportions. Both proportions equal
+    the common value, and their sample sizes are the systems' effective sizes. The error for fractions is therefore also
+    valid if one system has no events. For metrics that are not fractions, the error combines the variances of the two
+    systems. Arguments of different shapes are broadcast.
     """  # fmt: skip
     (x, y), (v, w), (m, n) = values, variances, sizes
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -6,10 +6,10 @@ infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ra
 volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
 image is the influence of this image on the value.
 
-The variation of the terms over the images determines the standard error of the ratio. The standard error is valid for
-any dependence within an image. The design effect is the squared standard error divided by the variance of a proportion
-with the same number of independent trials (Kish 1965). The design effect determines the effective size, which is the
-equivalent number of independent trials (Korn & Graubard 1998).
+The variation of the numerators and volumes over the images determines the standard error of the ratio. The standard
+error is valid for any dependence within an image. The design effect is the squared standard error divided by the
+variance of a proportion with the same number of independent trials (Kish 1965). The design effect determines the
+effective size, which is the equivalent number of independent trials (Korn & Graubard 1998).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
 
 
 def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
-    """Returns, for one metric, the value, the numerators, the volumes, and the trials per unit of volume."""
+    """Returns the value, the numerators, the volumes, and the number of trials per unit of volume for one metric."""
     position = {column: k for k, column in enumerate(metrics.columns)}
     sums = rows.sum(axis=0)
     value = float(formula({column: sums[k] for column, k in position.items()}))
@@ -161,8 +161,8 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[tuple[NDArray[np.int64], ...]]:
-    """Returns, for every share in a formula, a pair of (images,) arrays with the counts of the events and of their
-    opposites.
+    """Returns a pair of (images,) arrays for every share in a formula: the counts of the events, and the counts of
+    their opposites.
 
     The list is empty if the formula depends on a column that is neither a part of another column nor a cell of a table.
     """

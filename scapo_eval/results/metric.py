@@ -31,9 +31,11 @@ class MetricSet:
     Attributes:
         name: Name in the first field of the signature (``capscore``, ``chair``, ``density``...).
         columns: Names of the integer counts of one record, in order.
-        formulas: Metric -> function that computes its value from the summed columns, in display order.
-        higher_is_better: Mapping from each metric to True if higher values are better; it determines colors and arrows.
-            A metric is absent from the mapping, or has the value None, if neither direction is better.
+        formulas: Mapping from metrics, in display order, to functions that compute their values from the summed
+            columns.
+        higher_is_better: Mapping from metrics to True if higher values are better, and to False if lower values are
+            better. The mapping determines colors and arrows. A metric is absent from the mapping, or has the value
+            None, if neither direction is better.
         plain_numbers: Names of metrics that are not fractions and are therefore not displayed as percentages.
         at_most: Pairs of columns in which the first count must not exceed the second count in any row.
         adds_up: Tuples ``((parts...), whole)`` of columns. In every row, the parts must add up to the whole.
@@ -83,8 +85,8 @@ def of_version(
         mended: Names of the metrics that the earlier version defined differently. They are removed.
 
     Returns:
-        The metric set of this version, if the file has the columns of this set. Subset of the metrics that can be
-        computed from the columns of the earlier version, if the file has these columns.
+        The unchanged metric set, unless the file has the columns of the earlier version. In that case, the set contains
+        only the metrics that can be computed from these columns.
     """
     if tuple(columns) != tuple(former):
         return metrics

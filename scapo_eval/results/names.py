@@ -149,7 +149,7 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """Returns one line that describes, in display names, the quantity that a metric counts. Returns an empty text if
+    """Returns a one-line description of the quantity that a metric counts, in display names. Returns an empty text if
     the quantity is unknown.
     """
     if name.endswith(NATIVE_SUFFIX):

@@ -1,4 +1,4 @@
-"""Counts by the values of a column, which allow a run to be sliced later together with other runs."""
+"""Counts by the values of a column, which make it possible to slice a run later together with other runs."""
 
 from __future__ import annotations
 

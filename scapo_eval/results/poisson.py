@@ -4,9 +4,9 @@ In the ordinary bootstrap, an image occurs Binomial(n, 1/n) times in a resample.
 distribution approaches Poisson(1), and the numbers for different images become independent. Each image's number of
 occurrences is derived from a hash of the image id, the seed and the index of the resample (Hanley & MacGibbon 2006;
 Chamandy et al. 2012, "Estimating uncertainty for massive data streams"). Every process therefore computes the same
-weights for a given image, regardless of the order of the images, and the resampled sums for the parts of a data set add
-up to those for the whole data set. The counts of each image must be summed before resampling, as in a count table, but
-any process can sum the counts.
+weights for a given image, regardless of the order of the images. The resampled sums for the parts of a data set add up
+to those for the whole data set. The counts of each image must be summed before resampling, as in a count table, but any
+process can sum the counts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ _WORKERS: ContextVar[Workers | None] = ContextVar("workers", default=None)
 
 @contextmanager
 def resampled_by(workers: Workers) -> Iterator[None]:
-    """Assigns resampling to worker processes instead of the current process, until the block of the ``with`` statement
-    ends.
-    """
+    """Runs resampling in worker processes instead of the current process inside the ``with`` block."""
     token = _WORKERS.set(workers)
     try:
         yield

@@ -38,7 +38,8 @@ class Power:
         detectable: Smallest difference that is detected with a power of 80 %, or None if there is no such difference.
         difference: True difference that the user asks about, or None.
         power: Probability of detecting a true difference of size ``difference``.
-        images_needed: Number of images required to detect the difference ``difference`` with a power of 80 %.
+        images_needed: Number of images that are required to detect a true difference of size ``difference`` with a
+            power of 80 %.
     """
 
     metric: str
@@ -61,7 +62,7 @@ def power(
     images: int | None = None,
     metrics: Sequence[str] | None = None,
 ) -> list[Power]:
-    """Estimates, from a pilot, the differences that can be detected with a sample.
+    """Estimates from a pilot which differences can be detected with a given number of images.
 
     Args:
         pilot: Results, runs, or the path of a results file. Each further system in the pilot is compared with the first

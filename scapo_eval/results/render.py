@@ -94,7 +94,7 @@ def on_shared_images(row: ComparisonRow, sizes: Mapping[str, int], show: Callabl
 
     Args:
         row: Entry of ``comparisons`` for the two systems.
-        sizes: System -> number of images on which it was scored.
+        sizes: Mapping from each system to the number of images on which it was scored.
         show: Function that formats a value.
 
     Returns:
@@ -122,7 +122,8 @@ class Column:
     Attributes:
         heading: Heading of the column.
         group: Heading above several adjacent columns, or an empty string.
-        better: True if higher values are better, or None if neither direction is better.
+        better: True if higher values are better, False if lower values are better, or None if neither direction is
+            better.
         plain: True if the values are not fractions and are therefore not displayed as percentages.
         digits: Number of digits after the decimal point.
     """
@@ -163,7 +164,7 @@ class Table:
         columns: Columns of the table, in order.
         rows: System name and cells of each row, in order.
         notes: Notes that a reader needs to interpret the table.
-        signatures: Pairs whose first element is a system and a benchmark, and whose second element is the signature.
+        signatures: Pairs of a text that names a system and a benchmark, and the signature of the scores.
     """
 
     corner: str
@@ -215,7 +216,7 @@ def markdown(
 
 
 def html(results: Scored) -> str:
-    """Returns, for notebooks, an HTML table with intervals, followed by its notes and the signatures."""
+    """Returns an HTML table with intervals, followed by its notes and the signatures, for display in notebooks."""
     table = score_table(results, intervals=True)
     heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
     lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
@@ -273,7 +274,7 @@ def headline(metric_set: MetricSet) -> list[str]:
 
 
 def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> list[list[str]]:
-    """Returns, for each metric set, the metrics that a table contains; see :func:`latex`.
+    """Returns the metrics that a table contains for each metric set; see :func:`latex`.
 
     Raises:
         InputError: If a requested metric belongs to none of the sets.

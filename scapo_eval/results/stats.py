@@ -126,8 +126,8 @@ def confidence_intervals(
         seed, confidence, kind: Settings as in :func:`bootstrap`.
 
     Returns:
-        Metric -> Interval. Both bounds are None if the metric has no value, or if the metric is not a fraction and does
-        not vary over the images.
+        A mapping from each metric to its interval. Both bounds are None if the metric has no value, or if the metric is
+        not a fraction and does not vary over the images.
     """
     if method == "percentile":
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
@@ -145,7 +145,7 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
 ) -> dict[str, Interval]:
-    """Returns, for every metric in a set, the percentile interval from a bootstrap that resamples images.
+    """Returns the percentile interval of every metric in a set, from a bootstrap that resamples images.
 
     Args:
         table: Counts per image, with the columns of the metric set.
@@ -156,8 +156,8 @@ def bootstrap(
         kind: Bootstrap method, or None to select it based on the number of images; see :func:`bootstrap_of`.
 
     Returns:
-        Metric -> Interval. Both bounds are None if the metric has no value in the data or in one of the resamples,
-        because an interval from the remaining resamples would be too narrow.
+        A mapping from each metric to its interval. Both bounds are None if the metric has no value in the data or in
+        one of the resamples, because an interval from the remaining resamples would be too narrow.
     """
     values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
     point = metrics.score(table.total)
@@ -295,7 +295,7 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """Returns, for metric k, the larger of the p-values of two one-sided tests (Schuirmann 1987)."""
+        """Returns the larger p-value of the two one-sided tests of equivalence for metric k (Schuirmann 1987)."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
@@ -444,8 +444,8 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
 
 
 def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
-    """Returns a mapping from each metric that is a share with few events or few non-events to ``(events, images with an
-    event)``.
+    """Returns ``(events, images with an event)`` for each metric that is a share with few events or few non-events, as
+    a mapping from metrics.
 
     If a metric combines several shares, the share whose event is rarest is used. If a metric is computed from table
     cells, the counts refer either to the cells that increase the value or to the cells that decrease it, whichever are

@@ -43,7 +43,7 @@ def advantages_for_batch(
     """Computes the token advantages and rewards of SCAPO for a batch of generated token ids.
 
     Args:
-        image_ids: The B image ids, one per response, in any spelling.
+        image_ids: The B image ids, one per response, in any supported form.
         token_ids: Token ids as a padded (B, T) array or tensor, or as B lists of ids. The ids may include the prompt if
             ``mask`` marks the generated tokens.
         tokenizer: Tokenizer that generated the ids; see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.

@@ -1,8 +1,9 @@
-"""Content, position and verdict of the counts, attributes, relations and texts that Eq. 1 rewards as claims.
+"""Claims of count, attribute, relation and text that Eq. 1 rewards, with their content, position and verdict.
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
-count, and "left of" and "right of" with swapped objects state the same relation. A false claim is penalized for its
-content. A count that states no more than presence ("at least one dog") is not counted.
+count, and "left of" and "right of" with swapped objects state the same relation. False claims, in contrast, are
+distinguished by their exact content, and each distinct false claim is penalized. A count that states no more than
+presence ("at least one dog") is not counted.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Unit(NamedTuple):
 
 
 class UnitColumns(NamedTuple):
-    """Columns of claims beyond presence in n texts.
+    """Claims beyond presence in n texts, as columns.
 
     Attributes:
         text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
@@ -67,7 +68,7 @@ class UnitReader:
         kinds: Claim kinds other than presence.
         reading: Reading that determines which mentions are counted. Claims with a use that the reading omits are
             skipped.
-        scenes: Contents of the images, in the order of lookup.
+        scenes: Scenes that describe the images, in the order in which they are searched.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class UnitReader:
             rows: Row indices of the claims to examine.
 
         Returns:
-            (rows,) index of the content of each claim; (contents, 5) kind, label, other label, value and restriction of
-            each content, where 0 means no label; and one claim for each content.
+            Three values: the (rows,) index of the content of each claim, the (contents, 2, 5) array that ``_facts``
+            returns for the contents, and one claim for each content.
         """
         labels, values = self.extractor.matcher.vocabulary.labels, found.values
         parts = np.stack([found.kind, found.label + 1, found.other + 1, found.value, found.restricted], axis=1)[rows]
@@ -151,7 +152,9 @@ class UnitReader:
 
     @staticmethod
     def _facts(parts: NDArray[np.int64], values: Sequence[str]) -> NDArray[np.int64]:
-        """Returns the parts of contents, followed by the parts of the facts that the contents state if true."""
+        """Returns a (contents, 2, 5) array that describes each content and the fact that it states if true. The five
+        numbers are the kind, label, other label, value and restriction, where 0 means no label.
+        """
         kind, label, other, value, _ = parts.T
         fact = parts.copy()
         fact[:, 4] = 2  # a fact, which no false claim is counted with
@@ -186,7 +189,7 @@ class _Units(Sequence[Unit]):
 
     Args:
         claims: One claim per unit.
-        states: Their states.
+        states: State of each claim.
     """
 
     def __init__(self, claims: list[Claim], states: list[int]) -> None:
@@ -208,7 +211,7 @@ class _Units(Sequence[Unit]):
 
 @lru_cache(maxsize=1 << 14)
 def _claim_of(kind: ClaimKind, label: str, value: str, category: str, other: str, restricted: bool) -> Claim:
-    """Returns a claim without a place."""
+    """Returns a claim without a position in a text."""
     return Claim(kind, label, value, category, other, 0, 0, "claim", (), restricted)
 
 

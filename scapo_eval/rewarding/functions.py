@@ -34,7 +34,7 @@ def reward_fn(
 
     Args:
         vocabulary: Vocabulary, given as an object, as the name of a shipped vocabulary or as a file.
-        truth: Ground truth, given as a file or in a form that :mod:`scapo_eval.truths.oracles` lists.
+        truth: Ground truth, given as a file or as one of the types that :mod:`scapo_eval.truths.oracles` lists.
         config: Settings of the reward (Eq. 1). ``RewardConfig.robust()`` is recommended for long runs.
         name: Name under which libraries log the reward.
         settings: Fields of RewardConfig, which can be given instead of ``config``.

@@ -28,7 +28,7 @@ def _cues(use: Use) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _near_misses(labels: tuple[str, ...]) -> NearMisses:
-    """Builds the near-miss detector for single-word labels, their other names and their plurals."""
+    """Builds the near-miss detector for single-word labels and their plurals."""
     names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
     return NearMisses(
         Vocabulary.from_mapping({label: aliases for label, aliases in names.items() if f"{label}s" not in names})
@@ -93,8 +93,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns, for each kind, the number of claims with a known state (``claims_KIND``) and the number of false claims
-    (``false_KIND``).
+    """Returns the number of claims with a known state (``claims_KIND``) and the number of false claims (``false_KIND``)
+    for each kind.
 
     Args:
         columns: Rewards of n responses.

@@ -1,4 +1,4 @@
-"""Detects repeated wording from the share of a piece's word pairs that are new in the response."""
+"""Detection of repeated wording, based on the share of a piece's word pairs that are new in the response."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a pi
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:
     """Returns, for each piece, the share of its word pairs that do not occur in any earlier piece of the response.
 
-    A word pair is a pair of neighboring words. All mentions are treated as the same word, and the start and end of a
-    piece are treated as words, so "A dog." and "A frisbee." have the same word pairs.
+    A word pair is a pair of neighboring words. The start and end of a piece count as words. All mentions count as the
+    same word, so "A dog." and "A frisbee." have the same word pairs.
 
     Args:
         texts: n responses.

@@ -1,10 +1,9 @@
-"""SCAPO's reward, which assigns to each subsentence one reward that is computed from mentions, subsentences and the
-ground truth.
+"""SCAPO's reward, which assigns one reward to each subsentence, based on its mentions and the ground truth.
 
 The reward is Equation 1 of the paper. ``docs/specification.md#reward`` defines the cases that the equation leaves open.
-The rewards of a whole batch are computed in columns, and the readable result of one response is a view of these
-columns. The module ``token_credit.py`` distributes the rewards among the tokens. The module requires neither a model
-nor torch. Reward objects have no mutable state, so they can be pickled and shared between threads.
+The rewards of a batch are stored in columns, and the readable result of one response is a view of these columns. The
+module ``token_credit.py`` assigns the rewards to tokens. The module requires neither a model nor torch. Reward objects
+have no mutable state, so they can be pickled and shared between threads.
 """
 
 from __future__ import annotations
@@ -90,32 +89,34 @@ class RewardConfig:
         r_rep: Gain for supported labels that the response has already named. A negative value penalizes repetition.
         r_h: Penalty for hallucinated labels.
         r_reg: Penalty for a piece without any label.
-        lam_g: Scaling of the number of supported labels, as a name in LAMBDAS or a non-decreasing function.
-        lam_h: Scaling of the number of hallucinated labels, in the same form as ``lam_g``.
+        lam_g: Function that scales the number of supported labels, given as a name in LAMBDAS or as a non-decreasing
+            function.
+        lam_h: Function that scales the number of hallucinated labels, given in the same way as ``lam_g``.
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
         level: Unit of the reward. ``subsentence`` assigns one reward to each piece. ``hal`` (1 minus the hallucination
             rate) and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without
             claims gets the reward 1; this is the shortcut that the paper warns against.
         additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
             reward of a piece with hallucinations is only its penalty.
-        claims: Mentions that count: ``all`` (the paper's choice), or a reading, which omits, for example, negated and
-            hedged mentions (:mod:`scapo_eval.matching.uses`).
-        piece_reward: Custom function that replaces Eq. 1. The function ``piece_reward`` receives the result and each of
-            its pieces as arguments.
-        response_reward: Custom function whose return value is added to the reward of every piece, and thus to that of
-            every token with text. The function ``response_reward`` receives the result as its argument.
+        claims: Mentions that count: all of them (``all``, the paper's choice), or only those in a reading that omits,
+            for example, negated and hedged mentions (:mod:`scapo_eval.matching.uses`).
+        piece_reward: Custom function that replaces Eq. 1. ``piece_reward`` is called once per piece, with the result of
+            the response and the piece as arguments.
+        response_reward: Custom function whose return value is added to the reward of every piece, and thus to the
+            reward of every token with text. ``response_reward`` is called once per response, with the result as its
+            argument.
         answer_only: If true, only claims in the answer count. Pieces of reasoning and tool text (``<think>``,
             ``<tool_call>``; see :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) get the reward 0.
-        template_discount: Share by which a piece's gain for new labels is reduced if the other words of the piece
-            repeat an earlier piece of the response. The share ranges from 0 (the paper's choice) to 1.
+        template_discount: Fraction by which a piece's gain for new labels is reduced if its remaining words repeat an
+            earlier piece of the response. The fraction ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels themselves.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
             ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
             comma-separated names.
-        scenes: Ground truth for claim kinds beyond presence, as files or :class:`~scapo_eval.truths.scenes.Scenes`, in
-            the order of lookup.
-        beta: Weight of Cover Rate in the reward of level ``cap``, which is an F-beta score of Cover Rate and 1 minus
-            the hallucination rate. If ``beta`` is 1, the reward is the paper's Cap score. If ``beta`` is below 1,
+        scenes: Ground truth for claim kinds other than presence, as files or :class:`~scapo_eval.truths.scenes.Scenes`
+            objects, which are searched in the given order.
+        beta: Weight of Cover Rate in the reward of level ``cap``. This reward is the F-beta score of Cover Rate and 1
+            minus the hallucination rate. If ``beta`` is 1, the reward is the paper's Cap score. If ``beta`` is below 1,
             hallucinations have a larger effect; if ``beta`` is above 1, coverage has a larger effect.
 
     Raises:
@@ -263,8 +264,8 @@ class Part(NamedTuple):
         start: Offset of the first character of the piece in the response.
         end: Offset after the last character of the piece.
         reward: Reward of the piece, by default from Eq. 1.
-        new: Number of new supported labels. The numbers ``new``, ``rep`` and ``hal`` include claims beyond presence if
-            claims of these kinds count.
+        new: Number of new supported labels. If the reward also counts claims beyond presence, ``new``, ``rep`` and
+            ``hal`` include these claims.
         rep: Number of repeated supported labels.
         hal: Number of hallucinated labels.
     """
@@ -279,33 +280,32 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RewardColumns:
-    """The rewards of a batch, stored in columns. The parts ``indptr[i]:indptr[i + 1]`` belong to response ``i``.
+    """The rewards of a batch, stored in columns. The pieces ``indptr[i]:indptr[i + 1]`` belong to response ``i``.
 
     Attributes:
-        image_ids: The n image ids in the form in which they were passed.
+        image_ids: The n image ids, exactly as the caller passed them.
         responses: n texts. The text of a faulty row is empty.
-        indptr: (n + 1,) int64 bounds of the responses in the part columns.
-        start: (parts,) int32 start offset of each part in its response.
-        end: (parts,) int32 end offset of each part in its response.
-        reward: (parts,) float64 reward of each part.
-        new: (parts,) int64 number of new supported labels in each part. A label with a probability of at least 1/2
+        indptr: (n + 1,) int64 bounds of the responses in the columns that have one row per piece.
+        start: (pieces,) int32 start offset of each piece in its response.
+        end: (pieces,) int32 end offset of each piece in its response.
+        reward: (pieces,) float64 reward of each piece.
+        new: (pieces,) int64 number of new supported labels in each piece. A label with a probability of at least 1/2
             counts as present.
-        rep: (parts,) int64 number of repeated supported labels in each part.
-        hal: (parts,) int64 number of hallucinated labels in each part.
-        generated: (n,) int64 array with the number of distinct labels of known state that each response claims.
-        hallucinated: (n,) int64 number of distinct claimed labels that are absent, for each response.
+        rep: (pieces,) int64 number of repeated supported labels in each piece.
+        hal: (pieces,) int64 number of hallucinated labels in each piece.
+        generated: (n,) int64 number of distinct labels that each response claims and whose state is known.
+        hallucinated: (n,) int64 number of distinct labels that each response claims and that are absent.
         covered: (n,) int64 number of distinct labels that each response claims and that are present.
-        unknown: (n,) int64 array with the number of distinct claimed labels in each response whose state is unknown.
-        silent: (parts,) bool mask of the parts that have neither gain nor penalty. A part is silent if it lies outside
-            the answer (``answer_only``) or, under the rule ``discourse``, if it contains no word.
-        claim_part: (claims,) index of the part to which each claimed label belongs.
-        claim_label: (claims,) index in ``labels`` of every claimed label in every part.
-        claim_verdict: (claims,) int8 code of the verdict on every claimed label of every part; see
-            :class:`~scapo_eval.base.verdicts.Verdict`. The verdict is ``REPEATED`` if the label is supported and an
-            earlier part of the response names it.
+        unknown: (n,) int64 number of distinct labels that each response claims and whose state is unknown.
+        silent: (pieces,) bool mask of the pieces that have neither gain nor penalty. A piece is silent if it lies
+            outside the answer (``answer_only``) or, under the rule ``discourse``, if it contains no word.
+        claim_part: (claims,) index of the piece that contains each claim.
+        claim_label: (claims,) index in ``labels`` of the label that each claim names.
+        claim_verdict: (claims,) int8 code of the verdict on each claim; see :class:`~scapo_eval.base.verdicts.Verdict`.
+            The verdict is ``REPEATED`` if the label is supported and an earlier piece of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
-        errors: Mapping from row indices to the errors of faulty rows if ``on_error="zero"``.
+        errors: Mapping from the index of each faulty row to its error, if ``on_error="zero"``.
         kinds: Kinds of claims that are counted in Eq. 1. If kinds of claims other than presence are counted, all counts
             include the claims of these kinds.
         units: Distinct claims that go beyond the presence of an object. In ``claim_label``, the value ``len(labels) +
@@ -366,15 +366,15 @@ class RewardColumns:
         return dict(zip(names, (covered + hallucinated, hallucinated, covered, of(Verdict.UNKNOWN)), strict=True))
 
     def name_of(self, label: int) -> str:
-        """Returns the name that a value of ``claim_label`` refers to, which is a label or the content of a claim that
-        goes beyond presence.
+        """Returns the name for a value of ``claim_label``: a label, or a text such as ``dog: 3`` for a claim beyond
+        presence.
         """
         n = len(self.labels)
         return self.labels[label] if label < n else self.units[label - n].name
 
     @cached_property
     def total(self) -> NDArray[np.float64]:
-        """(n,) array with the sum of the part rewards of each response."""
+        """(n,) array with the sum of each response's piece rewards."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return np.bincount(owner, weights=self.reward, minlength=len(self)).astype(np.float64, copy=False)
 
@@ -407,7 +407,7 @@ class RewardColumns:
             eos: Credit for the end-of-sequence token; see :meth:`RewardResult.token_advantages`.
             truncated: Treatment of the last piece of an unfinished response; see
                 :meth:`RewardResult.token_advantages`.
-            finished: True for responses that ended by themselves, as a single value or as one value per response.
+            finished: True for responses that ended on their own, given as a single value or as one value per response.
         """
         flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
         bounds = indptr.tolist()
@@ -454,7 +454,7 @@ class RewardResult:
 
     @property
     def image_id(self) -> object:
-        """The image id in the form in which it was passed."""
+        """The image id, exactly as the caller passed it."""
         return self.columns.image_ids[self.row]
 
     @property
@@ -464,15 +464,15 @@ class RewardResult:
 
     @property
     def parts(self) -> list[Part]:
-        """The pieces, in order; together, they form the entire response."""
+        """The pieces of the response in order, which together cover the entire response."""
         rows = self._pieces
         columns = (getattr(self.columns, name)[rows].tolist() for name in Part._fields)
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """One mapping from labels to verdicts for each part. The verdict is ``REPEATED`` if the label is supported and
-        an earlier part names it.
+        """One mapping from labels to verdicts for each piece. The verdict is ``REPEATED`` if the label is supported and
+        an earlier piece names it.
         """
         columns, rows = self.columns, self._pieces
         verdicts: list[dict[str, Verdict]] = [{} for _ in range(rows.stop - rows.start)]
@@ -490,7 +490,7 @@ class RewardResult:
 
     @property
     def total(self) -> float:
-        """Sum of the rewards of all parts."""
+        """Sum of the rewards of all pieces."""
         return float(self.columns.total[self.row])
 
     @property
@@ -536,7 +536,7 @@ class RewardResult:
                 ``-r_reg``.
             truncated: Treatment of the last piece of an unfinished response. With ``score``, the last piece of the
                 response keeps its reward; with ``mask``, its tokens get 0.
-            finished: True if the response ended by itself. An unfinished response has no end-of-sequence token.
+            finished: True if the response ended on its own. An unfinished response has no end-of-sequence token.
 
         Returns:
             (T,) float32 advantages.
@@ -567,14 +567,14 @@ class SubsentenceReward:
 
     Args:
         vocabulary: Labels that count as objects, given as a vocabulary, the name of a shipped vocabulary, or a file.
-        oracle: Ground truth, given as a file, a PresenceOracle, or another form that :mod:`scapo_eval.truths.oracles`
+        oracle: Ground truth, given as a file, a PresenceOracle, or any other type that :mod:`scapo_eval.truths.oracles`
             lists.
         config: Settings of the reward (Eq. 1).
-        on_error: Treatment of a faulty row, for example a row that has an image without ground truth or a response that
-            is not a string. If ``on_error`` is ``raise``, an error is raised. If ``on_error`` is ``zero``, the row gets
-            no reward, the fault is counted and a warning is logged, so that a single faulty row does not end a run. If
-            no row of a batch with several images is valid, an error is always raised, because in this case the ground
-            truth belongs to another data set.
+        on_error: Treatment of a faulty row, for example a row whose image has no ground truth or whose response is not
+            a string. If ``on_error`` is ``raise``, an error is raised. If ``on_error`` is ``zero``, the row gets no
+            reward, the fault is counted and a warning is logged, so that a single faulty row does not end a run. An
+            error is always raised if a batch with several images contains no valid row, because the ground truth then
+            belongs to another data set.
         any_fingerprint: True to accept a presence matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -643,15 +643,16 @@ class SubsentenceReward:
         """Returns the rewards of n responses as columns.
 
         Args:
-            image_ids: The n image ids in any spelling.
+            image_ids: The n image ids in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id` accepts.
             responses: n strings.
-            whole: True if the rows form a complete batch. A batch may contain no valid row only if it is part of a
-                larger batch.
+            whole: True if the rows form a complete batch, or False if they are only part of a larger batch. All rows of
+                a partial batch may be faulty, but a complete batch with several images must contain at least one valid
+                row.
 
         Raises:
             InputError: If the inputs differ in length, or if a row is faulty (InputErrors if several rows are faulty).
-                With ``on_error="zero"``, faulty rows raise an error only if a complete batch contains no valid row. The
-                message names the index and the value.
+                With ``on_error="zero"``, faulty rows raise an error only if a complete batch with several images
+                contains no valid row. The message names the index and the value.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
@@ -671,7 +672,7 @@ class SubsentenceReward:
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
     ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
-        """Returns the row index of each image in the ground truth, the texts, and the errors for faulty rows.
+        """Returns the ground-truth row of each image, the texts, and a mapping from faulty rows to their errors.
 
         For a faulty row, row 0 and an empty text are returned.
         """
@@ -840,7 +841,7 @@ class SubsentenceReward:
         return absent
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
-        """Returns the (pieces,) share of the gain for new labels that each piece gets, or a single share for all
+        """Returns, for each piece, the share of its gain for new labels that it receives, or a single share for all
         pieces.
         """
         discount = self.config.template_discount
@@ -864,7 +865,8 @@ class SubsentenceReward:
         return reward
 
     def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
-        """Returns the expected value of Eq. 1 for labels that are independently present with given probabilities.
+        """Returns the expected value of Eq. 1, where each label is present with a given probability, independently of
+        all other labels.
 
         Args:
             claims: Claims of the pieces. A probability of -1 means that the state of the label is unknown.
@@ -918,8 +920,8 @@ class SubsentenceReward:
     def _response_rewards(
         self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Returns, for each response, the value of 1 minus the hallucination rate, or the Cap score (in general, the
-        F-beta score).
+        """Returns the reward of each response: 1 minus the hallucination rate, or the F-beta score (by default, the Cap
+        score).
         """
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
@@ -940,8 +942,9 @@ class _Read(NamedTuple):
         besides: Mapping from response indices to the spans of text outside the answer, for responses that contain such
             text.
         mentions: Mentions in the answers.
-        uses: (mentions,) code of the use of each mention that the reading omits.
-        all_uses: (mentions,) code of the use of each mention if claims beyond presence count, otherwise ``uses``.
+        uses: (mentions,) code of each mention's use if the reading omits the mention, otherwise 0.
+        all_uses: (mentions,) code of each mention's use if claims beyond presence count, otherwise the same as
+            ``uses``.
     """
 
     answers: list[str]
@@ -952,7 +955,7 @@ class _Read(NamedTuple):
 
 
 class _Claims(NamedTuple):
-    """The labels that pieces claim, without duplicates.
+    """The distinct labels that each piece claims.
 
     Attributes:
         piece: (claims,) index of the piece that contains each claim, in text order.
@@ -971,10 +974,9 @@ class _Claims(NamedTuple):
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
     ) -> _Claims:
-        """Returns this object's claims together with the claims that go beyond presence, without duplicates within a
-        piece.
+        """Returns these claims merged with the claims beyond presence, without duplicates within a piece.
 
-        Claims beyond presence have indices that follow those of the labels.
+        The label indices of claims beyond presence start after those of the labels.
         """
         n_units = len(found.units)
         key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
@@ -1056,7 +1058,7 @@ def _piece_at(
     text: NDArray[np.int64],
     start: NDArray[Any],
 ) -> NDArray[np.int64]:
-    """Returns, as a (places,) array, the index of the piece that contains each place. A place consists of a text index
+    """Returns a (places,) array with the index of the piece that contains each place. A place consists of a text index
     and a character offset.
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))

@@ -1,8 +1,8 @@
-"""Credit for stopping, based on a comparison of the values of continuing and ending at every boundary between pieces.
+"""Credit for stopping, which compares the value of continuing with that of ending at every boundary between pieces.
 
-Equation 1 rewards a piece for its content. The equation does not credit a piece with the value of later pieces, and the
-reward of the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after this
-boundary minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt. The
+Equation 1 rewards a piece only for its own claims. The equation does not credit a piece with the value of later pieces,
+and the reward of the end-of-sequence token is always 0. The credit of the boundary before piece k is the return after
+this boundary minus a baseline. The baseline is the mean return after k pieces in the other responses to the prompt. The
 method is derived in ``docs/lab/stopping.md``.
 """
 
@@ -24,15 +24,15 @@ def stop_advantages(
     boundary, the baseline at this boundary is 0, which is the value of ending the response there.
 
     Args:
-        rewards: (parts,) rewards of the pieces of all responses.
+        rewards: (pieces,) rewards of the pieces of all responses.
         indptr: (n + 1,) bounds of the responses in ``rewards``.
-        finished: (n,) booleans, which are true for responses that ended by themselves.
+        finished: (n,) Boolean mask of the responses that ended on their own.
         group: Number of responses per prompt. The responses to one prompt are adjacent, so n is a multiple of
             ``group``.
 
     Returns:
-        The (parts,) advantages at the boundary before each piece, and the (n,) advantages at the end of each response.
-        The advantage at the end of a truncated response has no meaning.
+        The (pieces,) advantages at the boundary before each piece, and the (n,) advantages at the end of each response.
+        The advantage at the end of a truncated response is meaningless.
     """
     n, pieces = len(indptr) - 1, np.diff(indptr)
     most = int(pieces.max(initial=0))

@@ -135,7 +135,7 @@ def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _TokenTable:
-    """The text for each token id of a tokenizer.
+    """A table with the bytes that each token id of a tokenizer decodes to.
 
     Attributes:
         data: Concatenated bytes of all tokens.
@@ -148,7 +148,7 @@ class _TokenTable:
             leading space).
         special: (ids + 1,) mask of the tokens that decoding skips.
         fallback: (ids + 1,) mask of the byte tokens ``<0x..>``, or None for byte-level tokenizers.
-        size: Number of tokens at the time when the table was built.
+        size: Number of tokens in the tokenizer when the table was built.
     """
 
     data: NDArray[np.uint8]
@@ -176,7 +176,7 @@ class _TokenTable:
         return texts[0], offsets
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-        """Returns the concatenated bytes of all tokens, and the number of bytes of each token."""
+        """Returns the concatenated bytes of the tokens in all sequences, and the number of bytes of each token."""
         rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
@@ -226,7 +226,7 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Returns the position, in each sequence, of the first token that decoding does not skip."""
+        """Returns, for each sequence, the position of the first token that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
@@ -236,8 +236,8 @@ class _TokenTable:
     ) -> tuple[str, NDArray[np.bool_]]:
         """Decodes invalid UTF-8 bytes as the tokenizer does, and marks the bytes at which characters begin.
 
-        A byte-level decoder replaces each longest valid prefix of a character by one U+FFFD. With byte fallback, every
-        byte of a sequence of byte tokens is replaced if the sequence as a whole is invalid.
+        A byte-level decoder replaces each maximal prefix of an incomplete character with one U+FFFD. With byte
+        fallback, every byte of a sequence of byte tokens is replaced if the sequence as a whole is invalid.
         """
         if self.fallback is None:
             return _byte_level_replacements(data)
@@ -283,7 +283,7 @@ _lock = Lock()
 def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
     """Returns the cached token table of a tokenizer, and rebuilds the table if tokens were added to the tokenizer.
 
-    A new table is checked against the tokenizer's own decoding of the first sequences.
+    Checks each new table against the tokenizer's own decoding of the first sequences.
     """
     backend = _backend_of(tokenizer)
     size = backend.get_vocab_size(with_added_tokens=True)
@@ -356,11 +356,11 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
 
 
 def _decoder_kinds(decoder: Any) -> set[str]:
-    """Returns the types of a decoder's steps.
+    """Returns the types of the steps in a tokenizer's decoder.
 
     Raises:
-        InputError: If the text of a token may depend on anything other than the token and its position at the beginning
-            of the text.
+        InputError: If the text of a token may depend on anything other than the token itself and whether it is the
+            first token of a text.
     """
     if decoder is None:
         return set()
@@ -392,8 +392,8 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
 
 
 def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Returns the text of each token as decoded after another token and, if different, as decoded at the beginning of a
-    text.
+    """Returns the text that each token decodes to after another token, and a mapping with the texts of those tokens
+    that decode differently at the beginning of a text.
     """
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))

@@ -1,10 +1,10 @@
 """The rule ``discourse``, which segments text from recent models, including Markdown, into clause-sized units.
 
-Each unit is an elementary unit in the sense of discourse analysis, that is, a clause with its own claims. A unit can
-end only at a punctuation mark, and the surrounding words determine whether the unit ends there. The rule does not cut
-between consecutive adjectives, between subject and verb, or between list items that are not clauses.
-``benchmarks/gold/CUTS.md`` defines correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the
-rule. The run time is linear in the length of the text.
+Each unit is an elementary discourse unit, that is, a clause with its own claims. A unit can end only at a punctuation
+mark, and the surrounding words determine whether the unit ends there. The rule does not cut between consecutive
+adjectives, between subject and verb, or between list items that are not clauses. ``benchmarks/gold/CUTS.md`` defines
+correct cuts, and ``docs/specification.md#subsentences`` reports the accuracy of the rule. The run time is linear in the
+length of the text.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ KINDS = (
 
 
 class Chunk(NamedTuple):
-    """Words between two consecutive clause marks of a sentence.
+    """The words between two consecutive clause marks of a sentence.
 
     Attributes:
         begin: Offset of the chunk's first character.
@@ -136,8 +136,8 @@ class Chunk(NamedTuple):
 
 
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """Returns all cuts that are strictly inside the text and outside of mentions, as ``(offset, True if the cut ends a
-    sentence)``.
+    """Returns all cuts that are strictly inside the text and outside of mentions, each as a pair ``(offset, True if the
+    cut ends a sentence)``.
     """
     quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
@@ -266,8 +266,8 @@ def _kind(line: str) -> str:
 
 
 def _goes_on(text: str, line: _Line, following: _Line) -> bool:
-    """Returns True if two lines must not be separated, because they are a heading and its content, or parts of the same
-    sentence.
+    """Returns True if two lines must not be separated, because they are a heading and the text below it, or parts of
+    the same sentence.
     """
     if line.kind == "heading":
         return True
@@ -285,8 +285,8 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 
 
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
-    """Yields the marks of a block that are outside of quotations, as ``(offset after the white space, mark, True if the
-    mark ends a sentence)``.
+    """Yields a tuple ``(offset after the white space, mark, True if the mark ends a sentence)`` for each mark of a
+    block that is outside of quotations.
     """
     for unit in _MARK.finditer(text, begin, end):
         at, offset = unit.span()
@@ -353,7 +353,7 @@ def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
 
 
 def _may_be_verb(word: str) -> bool:
-    """Returns True if a word before a determiner may be a verb ending in -s that is in no word list, as in ``spans
+    """Returns True if the word before a determiner may be a verb ending in -s that no word list contains, as in ``spans
     the``.
     """
     return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in PREPOSITIONS
@@ -380,15 +380,17 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Returns True if a conjunction joins a clause to a chunk whose verb is in no word list; the chunk must then be a
-    clause, as in ``It naps, and it is ...``.
+    """Returns True if a conjunction joins a chunk to the first chunk, whose verb is in no word list, as in ``It naps,
+    and it is ...``. The joined chunk must be a clause.
     """
     begins = bool(chunk.words) and (chunk.words[0] in DETERMINERS or chunk.words[0] in SUBJECTS)
     return begins and following.is_clause and following.words[0] in CONJUNCTIONS
 
 
 def _continues(following: Chunk | None) -> bool:
-    """Returns True if the following chunk begins with the verb that belongs to the chunk before an inserted phrase."""
+    """Returns True if the following chunk continues an interrupted clause, that is, if the chunk begins with a finite
+    verb.
+    """
     return following is not None and bool(following.words) and following.words[0] in FINITE
 
 
@@ -443,8 +445,8 @@ def _is_participle(words: Sequence[str]) -> bool:
 
 
 def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yields the bounds ``(chunk before, stop)`` of each list that follows the beginning of a unit and whose items all
-    specify a location.
+    """Yields the bounds ``(chunk before, stop)`` of each list that follows the chunk at which a unit begins, if every
+    item of the list specifies a location.
     """
     k = 1
     while k < len(chunks):

@@ -1,9 +1,8 @@
-"""Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, which produces equal
-results.
+"""Clause cuts for many sentences at once: the batch version of ``discourse.py`` for ASCII text, with identical results.
 
-Each word becomes an integer with one bit for each word list that contains it and for each ending. The decisions in
-``discourse.py`` are then made with array operations over all chunks of a batch. Only lists with locations are followed
-chunk by chunk.
+Each word is encoded as an integer whose bits state which word lists contain the word and which ending the word has. The
+decisions in ``discourse.py`` are then made with array operations over all chunks of a batch. Only lists of locations
+are processed chunk by chunk.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Runs(NamedTuple):
     """The runs of letters and digits in a text.
 
     Attributes:
-        start, end: (runs,) start and end of each run's span.
+        start, end: (runs,) start and end offset of each run.
         before: (characters + 1,) number of runs that begin before each position.
     """
 
@@ -69,14 +68,15 @@ class Runs(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The listed words; word number 0 is a word that occurs nowhere.
+    """A hash table of all words in the word lists, in which word number 0 is the empty string.
 
     Attributes:
-        number: (slots,) number of the word in each slot of a hash table.
-        head, tail: (words,) first eight bytes of each word, and last eight bytes of each longer word.
+        number: (slots,) number of the word in each slot of the hash table.
+        head, tail: (words,) first eight bytes of each word, and last eight bytes of each word that is longer than eight
+            bytes.
         length: (words,) number of characters in each word.
-        bits: (words,) bits of each word.
-        factor: Factor with which the hash assigns each word its own slot.
+        bits: (words,) integer for each word, with one bit for each word list that contains the word.
+        factor: Multiplier of the hash function, chosen so that no two words share a slot.
     """
 
     number: NDArray[np.int16]
@@ -114,7 +114,7 @@ def _listed_words() -> _Words:
 
 
 def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.int64]:
-    """Returns the bits of words in lower-case text."""
+    """Returns, for each word of a lower-case text, the integer whose bits encode the word's lists and ending."""
     eight = np.ndarray(len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
     length = ends - starts
     head = eight[starts]
@@ -139,8 +139,8 @@ def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.in
 
 
 def _endings() -> NDArray[np.int64]:
-    """Returns the (second-to-last, last) endings of words, based on their last two bytes. The decision may require a
-    longer part of a word.
+    """Returns the bits of the word endings as a flat table, indexed by the last two bytes of a word. For some endings,
+    further bytes of the word must be checked.
     """
     endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
     endings[ord("g"), ord("n")] = _BIT["ing"]
@@ -160,10 +160,10 @@ def clause_cuts(
     """Returns a (marks,) mask of the clause marks at which sentences are cut.
 
     Args:
-        byte: Texts in lower-case ASCII, in one array with at least eight further bytes at each end.
+        byte: Lower-case ASCII texts in one array, with at least eight padding bytes at each end.
         begin, end: (sentences,) span of each sentence. Sentences are in order and do not overlap.
-        marks: Offsets of the positions after the clause marks and their white space, in order.
-        sentence: (marks,) index of the sentence of each mark. Every sentence has a mark.
+        marks: Offsets after each clause mark and its white space, in order.
+        sentence: (marks,) index of the sentence of each mark. Every sentence has at least one mark.
         runs: All runs of letters and digits in ``byte``.
     """
     if not len(marks):
@@ -191,8 +191,7 @@ def clause_cuts(
 
 
 class _Chunks(NamedTuple):
-    """The words between two clause marks in sentences, stored as columns; see
-    :class:`~scapo_eval.segmenting.discourse.Chunk`.
+    """The chunks of several sentences, stored as columns; see :class:`~scapo_eval.segmenting.discourse.Chunk`.
 
     Attributes:
         owner: Index of the sentence.
@@ -201,7 +200,7 @@ class _Chunks(NamedTuple):
         comma: True if the mark before the chunk is a comma.
         n_words: Number of words.
         word: Index of the first word in ``bits``.
-        bits: (words + 16,) bits of all words.
+        bits: (words + 16,) integers that encode the lists and endings of all words.
         finite, relative: Number of finite verbs, and number of relative words.
     """
 
@@ -285,7 +284,7 @@ def _mark_before(byte: NDArray[np.uint8], at: Ints, spaces: NDArray[np.bool_]) -
 
 
 def _next(values: NDArray[Any], chunks: _Chunks) -> NDArray[Any]:
-    """Returns the value of the following chunk of the same sentence, or 0."""
+    """Returns, for each chunk, the value of the next chunk of its sentence, or 0 for the last chunk."""
     following = np.zeros_like(values)
     following[:-1] = values[1:]
     following[chunks.is_last] = 0
@@ -293,7 +292,7 @@ def _next(values: NDArray[Any], chunks: _Chunks) -> NDArray[Any]:
 
 
 def _previous(values: NDArray[Any], chunks: _Chunks) -> NDArray[Any]:
-    """Returns the value of the previous chunk of the same sentence, or 0."""
+    """Returns, for each chunk, the value of the previous chunk of its sentence, or 0 for the first chunk."""
     previous = np.zeros_like(values)
     previous[1:] = values[:-1]
     previous[chunks.place == 0] = 0
@@ -355,7 +354,7 @@ def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _open_lists(chunks: _Chunks, first: NDArray[np.int64], opens: NDArray[np.bool_]) -> None:
-    """Opens the items of each list that follows an opening, if all items of the list specify a location."""
+    """Marks the items of each list that follows an opening as openings, if all items of the list specify a location."""
     heads = (opens & ~chunks.is_last).nonzero()[0]
     heads = heads[~opens[heads + 1] & chunks.comma[heads + 1]]
     long_enough = chunks.n_words >= MIN_WORDS

@@ -43,8 +43,7 @@ def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple
             None, all marks are examined.
 
     Yields:
-        ``(offset after the white space, True if the mark ends a sentence)`` for each boundary, in the order of the
-        text.
+        A pair ``(offset after the white space, True if the mark ends a sentence)`` for each boundary, in text order.
     """
     urls = Urls(text)
     for unit in _UNIT.finditer(text) if starts is None else (_UNIT.match(text, start) for start in starts):

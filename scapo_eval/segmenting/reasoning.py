@@ -49,7 +49,7 @@ def spans_besides_answer(text: str) -> list[tuple[int, int]]:
 
 
 def only_answer(text: str, spans: list[tuple[int, int]]) -> str:
-    """Returns a text of the same length in which line ends replace the characters in the spans."""
+    """Returns a text of the same length in which newlines replace the characters in the spans."""
     pieces, at = [], 0
     for start, end in spans:
         pieces += [text[at:start], "\n" * (end - start)]

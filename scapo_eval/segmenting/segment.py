@@ -1,8 +1,8 @@
 """Segmentation of one response into subsentences by one of several named rules.
 
 The spans of the subsentences partition the text exactly, and white space belongs to the preceding span. This module
-defines the segmentation for one text, in linear time. ``segment_batch.py`` computes the same results for many texts at
-once. ``docs/specification.md#subsentences`` describes the rules.
+contains the reference implementation, which segments one text in linear time. ``segment_batch.py`` computes the same
+results for many texts at once. ``docs/specification.md#subsentences`` describes the rules.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_rule(rule: str, has_mentions: bool) -> None:
 
 
 def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """Returns the cuts strictly inside a text as ``(offset, True if the cut ends a sentence)``."""
+    """Returns the cuts strictly inside a text, each as a pair ``(offset, True if the cut ends a sentence)``."""
     if rule == "response":
         return []
     if rule == "discourse":

@@ -1,6 +1,6 @@
 """Segmentation of many texts, in which NumPy processes the common cases for a thousand texts at once.
 
-A common case is a letter followed by a period and a space. Texts with less common cases are passed to ``segment.py``,
+One common case is a letter followed by a period and a space. Texts with less common cases are passed to ``segment.py``,
 which defines the segmentation. For every text, the results equal those of ``segment.py``.
 """
 
@@ -325,11 +325,11 @@ def _plain_cuts(
 def _has_lines(
     text: NDArray[np.uint8], classes: NDArray[np.uint8], base: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Returns a (texts,) mask of the texts in which a line is possibly not a paragraph of complete sentences, so that
-    the rule ``discourse`` must not start a block there.
+    """Returns a (texts,) mask of the texts in which a line may not be a paragraph of complete sentences. Such texts
+    must be segmented individually under the rule ``discourse``.
 
     Args:
-        text: Simplified texts, with borders around and between them.
+        text: Texts converted to ASCII, in one array with border bytes around and between them.
         classes: Byte classes of ``text``.
         base, widths: Position and length of each text.
     """
@@ -354,7 +354,9 @@ def _has_lines(
 
 
 def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDArray[np.int64]:
-    """Returns the position of the first non-white-space character after (1) or before (-1) each position."""
+    """Returns the position of the first non-white-space character after (``step`` 1) or before (``step`` -1) each
+    position.
+    """
     found = place + step
     rows = np.flatnonzero(_SPACE_BYTES[text[found]])
     for _ in range(4):  # white space is short, as a rule
@@ -368,8 +370,8 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
 
 
 def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
-    """Returns the position, in the text that starts at ``begin``, of the sentence mark before a cut, where closing
-    marks and white space may lie between the mark and the cut.
+    """Returns the position of the sentence mark before a cut in the text that starts at ``begin``. Closing marks and
+    white space may lie between the mark and the cut.
     """
     unit = joined[begin:cut].rstrip(_SPACE_CHARACTERS).rstrip(_CLOSING_CHARACTERS)
     return begin + len(unit.rstrip(b".!?"))
@@ -469,7 +471,7 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the distinct boundaries in order, as their positions after the white space and a mask that is True for
+    """Returns the distinct boundaries in text order: their positions after the white space, and a mask of the
     boundaries that end a sentence.
     """
     text = np.frombuffer(joined, dtype=np.uint8)
@@ -575,7 +577,7 @@ def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) ->
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask that is True for periods after letters that may be an abbreviation or an initial."""
+    """Returns a mask of the periods that may belong to an abbreviation or an initial."""
     eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
     text = np.frombuffer(joined, dtype=np.uint8)
     tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array

@@ -12,9 +12,9 @@ _END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
 def without_unfinished(text: str) -> str:
     """Returns a text truncated after its last complete sentence.
 
-    For papers that set a small ``max_new_tokens``, captions are scored without the unfinished last sentence. The text
-    is unchanged if its last sentence is complete, or if it contains no complete sentence. Sentences are determined by
-    the rule ``sentence`` (docs/specification.md#subsentences).
+    Papers that set a small ``max_new_tokens`` score captions without the unfinished last sentence. The text is
+    unchanged if its last sentence is complete, or if it contains no complete sentence. Sentences are determined by the
+    rule ``sentence`` (docs/specification.md#subsentences).
     """
     if not text or _END.search(text, max(0, len(text) - 16)):
         return text

@@ -1,4 +1,4 @@
-"""The claim matrix: true, false or unknown for each claim about each image, in a compact file.
+"""The claim matrix, a compact file that states whether each claim about an image is true, false or unknown.
 
 ``docs/annotate_claims.md#use-the-matrix`` describes the file.
 """
@@ -39,10 +39,11 @@ class ClaimMatrix:
         image_ids: Canonical ids of the images.
         starts: (images + 1,) array with the position of the first claim of each image, followed by the number of all
             claims.
-        labels: Distinct labels, to which the columns ``label`` and ``other`` refer. The first is empty.
+        labels: Distinct labels, to which the columns ``label`` and ``other`` refer. The first label is the empty
+            string.
         values: Distinct values, to which the column ``value`` refers.
-        columns: Name -> (claims,) array: ``kind`` (position in ``KINDS``), ``label``, ``value``, ``other`` and
-            ``state`` (1 true, 0 false, -1 unknown).
+        columns: Mapping from column names to (claims,) arrays: ``kind`` (position in ``KINDS``), ``label``, ``value``,
+            ``other`` and ``state`` (1 true, 0 false, -1 unknown).
         probabilities: (claims,) float32 values of P(true), NaN for claims without a probability, or None if no claim
             has one.
         vocabulary_fingerprint: Fingerprint of the vocabulary whose labels the claims name.
@@ -73,11 +74,11 @@ class ClaimMatrix:
         probabilities: NDArray[np.float32] | None = None,
         vocabulary_fingerprint: str = "",
     ) -> ClaimMatrix:
-        """Returns the matrix for n claims.
+        """Builds a matrix from n claims and their states.
 
         Args:
             image_ids: Canonical image id of each claim. Claims about the same image are adjacent.
-            claims: Distinct claims of each image.
+            claims: The n claims, which are distinct for each image.
             states: (n,) states: 1 true, 0 false, -1 unknown.
             probabilities: (n,) array of P(true), with NaN for claims without a probability, or None.
             vocabulary_fingerprint: Fingerprint of the vocabulary whose labels the claims name.
@@ -107,7 +108,7 @@ class ClaimMatrix:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the content."""
+        """Hash of the matrix in its file format."""
         return digest([self._bytes()])
 
     @cached_property
@@ -143,7 +144,7 @@ class ClaimMatrix:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes the matrix. Equal matrices give equal files.
+        """Writes the matrix. Equal matrices yield identical files.
 
         Raises:
             InputError: If the file cannot be written.
@@ -170,7 +171,7 @@ class ClaimMatrix:
 
     @classmethod
     def load(cls, data: bytes, source: str) -> ClaimMatrix:
-        """Reads the content of a file that :meth:`save` wrote.
+        """Reads a claim matrix from the bytes of a file that :meth:`save` wrote.
 
         Raises:
             InputError: If the data is not a valid claim matrix.
@@ -191,7 +192,7 @@ class ClaimMatrix:
         return matrix
 
     def _check(self, form: object) -> None:
-        """Raises ValueError if the parts contradict each other."""
+        """Raises a ValueError if the arrays are invalid or inconsistent with each other."""
         n, columns = len(self), self.columns
         if form != FORMAT:
             raise ValueError(f"the format is {form!r}, expected {FORMAT!r}")

@@ -1,19 +1,20 @@
-"""Verification of claims about images. Presence claims are verified by a presence oracle, and all other claims by scene
-graphs.
+"""Verification of claims about images. Presence claims are verified by a presence oracle and then by scene graphs, and
+all other claims only by scene graphs.
 
-Each source answers true, false or unknown, and the first known answer decides. Nothing is guessed:
+Each source answers true, false or unknown, and the first answer that is not unknown decides. A claim is true or false
+only under the following conditions:
 
-- **count**: a count is known to be true or false only if every object of the label is annotated. If a caption may count
-  only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not all
-  annotated, yield only a lower bound on the number of objects.
-- **attribute**: a claim is true if an object of the label has the attribute. A claim about color is false if every
+- **count**: a count is known to be true or false only if every object with the label is annotated. If a caption may
+  count only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not
+  all annotated, yield only a lower bound on the number of objects.
+- **attribute**: a claim is true if an object with the label has the attribute. A claim about color is false if every
   object with the label has other colors.
 - **relation**: a claim is true if the scene graph contains the relation. The relations left, right, above and below are
-  determined from the boxes if the centers of two boxes differ by at least a tenth of the image. Relations between
-  touching objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The
-  position of an object in the image is the position of the center of its box. The position is unknown if the center is
-  in the middle fifth of the image.
-- **text**: a claim is true if the text is written on an object of the label. A text claim without a label is true if
+  determined from the boxes if the box centers are more than a tenth of the image size apart. Relations between touching
+  objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The position of
+  an object in the image is the position of the center of its box. The position is unknown if the center is in the
+  middle fifth of the image.
+- **text**: a claim is true if the text is written on an object with the label. A text claim without a label is true if
   the text is written on any object.
 
 An attribute or relation of an absent object is unknown, because the presence claim is already false.
@@ -56,9 +57,9 @@ class ClaimOracle:
     """An oracle that verifies claims. The object can be pickled.
 
     Attributes:
-        vocabulary: Vocabulary of the labels in claims.
+        vocabulary: Vocabulary that contains the labels in the claims.
         presence: Presence oracle, which is the first source for presence claims.
-        scenes: Sources for all other claims, in the order of lookup.
+        scenes: Sources for all claims that ``presence`` does not decide, in the order of lookup.
 
     Example:
         >>> import scapo_eval
@@ -84,11 +85,11 @@ class ClaimOracle:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks, of one sentence each, about parts of the sources that are not used."""
+        """One-sentence remarks about data in the sources that is not used."""
         return tuple(note for scenes in self.scenes for note in scenes.notes)
 
     def __getstate__(self) -> dict[str, object]:
-        """Returns the state without the parts that are computed on demand."""
+        """Returns the attributes to pickle, without those that are computed on demand."""
         return {name: value for name, value in vars(self).items() if name not in ("_truth", "_known")}
 
     @cached_property
@@ -97,7 +98,7 @@ class ClaimOracle:
 
     @cached_property
     def _known(self) -> dict[str, list[_Known]]:
-        """Mapping, filled on demand, from each image to its scenes, which are prepared for questions."""
+        """Mapping, filled on demand, from each image to its scene graphs with their lookup tables."""
         return {}
 
     def _scenes_of(self, image: str) -> list[_Known]:
@@ -111,7 +112,8 @@ class ClaimOracle:
         """Verifies the claims of many captions.
 
         Args:
-            image_ids: One image id per caption, in any spelling.
+            image_ids: One image id per caption, in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id`
+                accepts.
             claims: Claims of each caption.
 
         Returns:
@@ -127,11 +129,11 @@ class ClaimOracle:
         ]
 
     def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
-        """Returns the facts about an image that captions can cover, from the first source of scene graphs that contains
-        the image.
+        """Returns the facts about an image that captions can cover, according to the first source of scene graphs that
+        contains the image.
 
         Args:
-            image_id: Image id in any spelling.
+            image_id: Image id in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id` accepts.
             kind: Claim kind. For ``presence``, the facts are the labels of objects; for ``count``, labels with a known
                 number; for ``attribute``, labels with attributes; for ``relation``, triples of label, predicate and
                 label; for ``text``, written texts.
@@ -148,15 +150,15 @@ class ClaimOracle:
         return self.states_in(canonical_image_id(image_id), [claim])[0]
 
     def states_in(self, image: str, claims: Iterable[Claim]) -> list[State]:
-        """Returns the state of each of several claims about an image, which is specified by its canonical id."""
+        """Returns the states of several claims about the image with a given canonical id."""
         scenes = self._scenes_of(image)
         if len(scenes) == 1 and self.presence is None:
             return list(map(scenes[0].state, claims))
         return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
 
     def evidence(self, image_id: object, claim: Claim) -> str:
-        """Returns a description of the data used to decide a claim, or of the data of all scene graphs if no source
-        decides the claim.
+        """Returns a description of the data that decides a claim, or of the relevant data in all scene graphs if no
+        source decides the claim.
 
         Returns:
             A text such as ``dog: 3, all annotated`` or ``bus: red, large``, or an empty string if no source contains
@@ -171,8 +173,8 @@ class ClaimOracle:
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
-        """Yields each known answer to a claim, together with the scene graph from which it comes, or with None if it
-        comes from the presence oracle.
+        """Yields each known answer to a claim, together with the scene graph that gives the answer, or None for the
+        presence oracle.
         """
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
@@ -190,8 +192,8 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
     """Returns a presence oracle that is computed from scene graphs. If several sources contain an image, the first of
     these sources is used.
 
-    A label is present if the source lists an object of the label or a count above 0. A label is absent if the source
-    annotates all objects of the label and lists none. All labels that are neither present nor absent are unknown.
+    A label is present if the source lists an object with the label or a count above 0. A label is absent if the source
+    annotates all objects with the label and lists none. All labels that are neither present nor absent are unknown.
 
     Args:
         scenes: One or more sources of scene graphs.
@@ -213,7 +215,7 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
 
 
 def fact_of(claim: Claim) -> tuple[str, ...]:
-    """Returns the fact that a true claim covers, in the form of :meth:`ClaimOracle.facts`."""
+    """Returns the fact that a true claim covers, as a tuple like those that :meth:`ClaimOracle.facts` returns."""
     if claim.kind == "text":
         return (" ".join(claim.value.casefold().split()),)
     return {
@@ -225,7 +227,7 @@ def fact_of(claim: Claim) -> tuple[str, ...]:
 
 
 class _Known:
-    """A scene graph, prepared for questions about its objects.
+    """A scene graph with lookup tables for the objects, attributes and relations.
 
     Attributes:
         scene: The scene graph.
@@ -241,7 +243,9 @@ class _Known:
 
     @cached_property
     def relations(self) -> set[tuple[str, str, str]]:
-        """Labels of both ends and canonical word of each relation, as (label, word, label)."""
+        """Set of the relations, each as (label, word, label) with the labels of both objects and the canonical word of
+        the relation.
+        """
         scene = self.scene
         return {
             (scene.things[subject].label, _predicate(words), scene.things[other].label)
@@ -411,7 +415,7 @@ _LISTED = 4
 
 
 def _said(scene: SceneGraph, claim: Claim) -> str:
-    """Returns a scene graph's data about the objects of a claim, as readable text."""
+    """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
     answer = (scene.answers or {}).get(asked_as(claim))
     judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
     if scene.answers and not (scene.things or scene.counts or scene.complete):  # a judge's file, without annotations

@@ -1,4 +1,4 @@
-"""The presence oracle, a look-up table of the objects in images.
+"""The presence oracle, a lookup table of the objects in images.
 
 A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists, ``{id:
 [labels]}`` maps) are closed only within their own label axis. A label of the axis that the source does not list for an
@@ -37,7 +37,7 @@ TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
 
 
 class PresenceOracle(TruthColumns):
-    """The state (present, absent or unknown) of every image and label, in the columns of :class:`TruthColumns`.
+    """The state (present, absent or unknown) of every (image, label) cell, in the columns of :class:`TruthColumns`.
 
     Example:
         >>> import scapo_eval
@@ -143,7 +143,7 @@ class PresenceOracle(TruthColumns):
 
         Args:
             matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
-            image_ids: Image ids in any spelling.
+            image_ids: Image ids in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id` accepts.
             labels: Label axis.
             vocabulary_fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if
                 it is unknown.
@@ -255,9 +255,9 @@ class PresenceOracle(TruthColumns):
     def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
         """Returns the states of all images for the labels of a vocabulary.
 
-        If the labels of the ground truth are free names, they are matched using the vocabulary's aliases. A label is
-        present if any of the names that match it is present. A label is verified as absent if the name that equals the
-        label is absent, or if all names of the label are absent. For example, an image without a man may still show a
+        If the labels of the ground truth are free-form names, they are matched using the vocabulary's aliases. A label
+        is present if any of the names that match it is present. A label is absent if the name that equals the label is
+        absent, or if all names that match the label are absent. For example, an image without a man may still show a
         person.
 
         Returns:
@@ -404,7 +404,7 @@ class PresenceOracle(TruthColumns):
 
 @dataclass(frozen=True)
 class Truth:
-    """An oracle aligned with a vocabulary, which scoring and rewards use for look-up.
+    """A presence oracle aligned with a vocabulary, in which scoring and rewards look up states.
 
     Attributes:
         oracle: Presence oracle.
@@ -482,8 +482,8 @@ class Truth:
         return counts
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns an (n,) array with the row that each of n captions is compared with. By default, a caption is
-        compared with the row of its image, but a subclass may choose rows that depend on the captions.
+        """Returns the (n,) rows with which n captions are compared. By default, a caption is compared with the row of
+        its image, but a subclass may choose rows that depend on the captions.
 
         Args:
             image_ids: Canonical id of each caption's image.
@@ -497,7 +497,7 @@ class Truth:
         do not change the hash.
 
         The hash is the sum of one random number per known cell (Zobrist 1970). Unknown cells and labels outside the
-        vocabulary do not change the sum, so equal images in two ground truths have equal hashes.
+        vocabulary do not change the sum, so an image with the same known cells in two ground truths has the same hash.
 
         Args:
             image_ids: Canonical ids of images that the oracle contains.
@@ -596,7 +596,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the (n,) ranks that the names have in sorted order."""
+    """Returns the (n,) rank of each name in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks

@@ -1,13 +1,13 @@
 """Oracles other than a presence matrix: functions, mappings, data frames and judges.
 
-A reward accepts a :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fastest form, because every cell is known in
+A reward accepts a :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fastest option, because every cell is known in
 advance), or one of the following:
 
 - a function ``f(image_ids, labels)`` that returns the values of n cells, or an object whose method ``lookup`` does so;
 - a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
-- a pandas ``DataFrame`` with one row per image, one column per label, and a column ``image_id`` (the format of
-  :meth:`PresenceOracle.from_frame`);
-- :class:`JudgedOracle`: a judge that is asked once about each cell, with a log of its answers.
+- a pandas ``DataFrame`` with one row per image (the index contains the image ids) and one column per label, or with a
+  column ``image_id`` (the format of :meth:`PresenceOracle.from_frame`);
+- :class:`JudgedOracle`: a judge that is queried once about each cell and whose answers are stored in a file.
 
 The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence. Such
 probabilities yield expected rewards. The values -1, NaN and None mean that the state is unknown.
@@ -62,8 +62,8 @@ AnyOracle: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TruthOnDemand(Truth):
-    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. The matrix of a ground truth that
-    is queried on demand is empty.
+    """A ground truth, aligned with a vocabulary, that queries an oracle cell by cell. Because cells are queried on
+    demand, the matrix ``states`` of such a ground truth is empty.
 
     Attributes:
         cells: Oracle that is queried for the states of cells.
@@ -135,17 +135,17 @@ class TruthOnDemand(Truth):
 
 
 def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
-    """Converts any form of oracle to a ground truth for the labels of a vocabulary.
+    """Converts any supported type of oracle to a ground truth for the labels of a vocabulary.
 
     Args:
-        oracle: A file, or one of the forms that the docstring of this module lists. If a mapping contains lists,
-            unlisted labels are absent. In a mapping that contains values and in a DataFrame, labels without a value are
-            unknown.
+        oracle: A file, or an oracle of one of the types that the docstring of this module lists. If a mapping contains
+            lists, unlisted labels are absent. In a mapping that contains values and in a DataFrame, labels without a
+            value are unknown.
         vocabulary: Vocabulary whose labels form the label axis.
         any_fingerprint: True to accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
-        InputError: If the form of ``oracle`` is unsupported, or if :meth:`Truth.of` rejects the oracle.
+        InputError: If the type of ``oracle`` is unsupported, or if :meth:`Truth.of` rejects the oracle.
     """
     if isinstance(oracle, (str, Path)):
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
@@ -197,8 +197,8 @@ class TableOracle:
         """Builds the table from a mapping ``{image id: {label: value}}``.
 
         Raises:
-            InputError: If the mapping has an unsupported form, if a value is outside [0, 1], or if an image id appears
-                in two spellings.
+            InputError: If the value of an image is not a mapping, if the value of a label is outside [0, 1], or if an
+                image id appears in two spellings.
         """
         rows: dict[str, Mapping[str, Any]] = {}
         for image, row in values.items():
@@ -241,7 +241,7 @@ class JudgedOracle:
 
     Args:
         judge: Function that returns the values of cells without a stored answer.
-        path: File of answers. The file is created if it does not exist.
+        path: File in which the answers are stored. The file is created if it does not exist.
         truth: Ground truth whose known cells are not sent to the judge.
 
     Raises:
@@ -336,8 +336,8 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
-    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. If the DataFrame contains other values, a
-    table oracle is returned.
+    """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. Returns a table oracle if the DataFrame
+    contains other values.
     """
     images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
     try:

@@ -1,11 +1,11 @@
-"""Reference captions as ground truth. Captions by several people indicate the content of an image and the importance of
-this content.
+"""Reference captions as ground truth. Captions by several people indicate which objects an image contains and how
+important each object is.
 
 A label that a reference names is present, and its weight is the share of the references that name it. An object that
 everybody mentions is more important than an object that only one of five people mentions. A label that no reference
 names is unknown rather than absent, because people omit most of an image's content. A label that no reference names is
-absent only in three cases: a reference denies the object ("an empty street, no cars"), another ground truth marks the
-label as absent, or ``unnamed="absent"`` treats the references as complete.
+absent only in three cases: another ground truth marks the label as absent; a reference denies the object ("an empty
+street, no cars") and there is no other ground truth; or ``unnamed="absent"`` treats the references as complete.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class References:
 
     @property
     def flat(self) -> tuple[list[str], NDArray[np.int64]]:
-        """List of all references, and a (references,) array with each reference's image as a position in ``texts``."""
+        """All references, and a (references,) array with the position of each reference's image in ``texts``."""
         sizes = [len(texts) for texts in self.texts.values()]
         return [text for texts in self.texts.values() for text in texts], np.repeat(np.arange(len(sizes)), sizes)
 
@@ -197,7 +197,7 @@ def _keys(record: Mapping[str, Any]) -> str:
 
 
 def written_alike(text: str) -> str:
-    """Returns the words of a caption in a form for comparisons that ignore case, white space and punctuation."""
+    """Returns a normalized copy of a caption for comparisons that ignore case, white space and punctuation."""
     return " ".join(tokens(text)) or fold(text).strip()
 
 
@@ -248,8 +248,8 @@ class ReferenceWords:
         _ = self._frequency
 
     def rarity(self, word: str) -> float:
-        """Returns the rarity of a word that occurs in the references of n of N images, which is the positive number
-        ``log(1 + N / (n + 1))``.
+        """Returns the rarity of a word, which is the positive number ``log(1 + N / (n + 1))`` if the references of n of
+        N images contain the word.
         """
         return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
 
@@ -397,8 +397,8 @@ def given_weights(
     Args:
         weights: COCO ``instances_*.json``, JSON Lines with ``image_id`` and ``weights`` (``{label: number}``), or a
             JSON object ``{id: {label: number}}``. For COCO, the weight of a label is the share of the image area that
-            its objects cover, capped at 1.
-        oracle: Ground truth. The weight of a present label is 0 if the file contains no weight for it.
+            the label's objects cover, capped at 1.
+        oracle: Ground truth. The weight of a present label is 0 if the file contains no weight for the label.
         vocabulary: Vocabulary with the labels to weight.
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
@@ -430,7 +430,7 @@ DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"
 
 @dataclass(frozen=True)
 class Beside:
-    """References or label weights that complement or replace a ground truth.
+    """References or label weights that complement a ground truth, or references that replace it.
 
     Attributes:
         references: Reference captions, or None if no references are given.
@@ -510,7 +510,7 @@ class Beside:
 
 
 def read_weights(path: Readable) -> dict[str, dict[str, float]]:
-    """Reads label weights as a mapping from canonical image ids to labels and their weights in [0, 1].
+    """Reads label weights as a nested mapping from canonical image ids to labels to weights in [0, 1].
 
     The docstring of :func:`given_weights` describes the formats.
 
@@ -612,8 +612,8 @@ def _is_weight(value: object) -> bool:
 
 
 class _Rows(NamedTuple):
-    """Rows of a ground truth from references: first the rows for images with all references, then the rows for images
-    without one of the references.
+    """Rows of a ground truth from references: first one row for each image with all of its references, then one row for
+    each image and omitted reference.
 
     Attributes:
         image: Position of each row's image.

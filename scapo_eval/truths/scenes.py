@@ -9,7 +9,7 @@ The generic format is JSON Lines or another file of records, with one image per 
 
 Only ``image_id`` and ``objects`` are required. ``claims`` contains a judge's answers (``scapo-eval judge claims``).
 ``complete`` lists the labels whose objects are all annotated. For all other labels, the image may contain objects that
-are not listed. ``counts`` are exact. A box consists of x, y, width and height in pixels.
+are not listed. ``counts`` contains exact numbers of objects. A box consists of x, y, width and height in pixels.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class SceneGraph(NamedTuple):
         relations: Triples of subject index, predicate and object index.
         counts: Mapping from labels to the exact number of objects.
         complete: Labels whose objects are all annotated.
-        answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. All other
-            data of the scene graph takes precedence over the judge's answers.
+        answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. The judge's
+            answers are used only for claims that the other data of the scene graph does not decide.
     """
 
     width: float
@@ -95,7 +95,7 @@ class Scenes:
         source: Name of the source, for error messages.
         scenes: Mapping from canonical image ids to scene graphs.
         fingerprint: Hash of the file's content.
-        notes: Remarks about parts of the file that are not used; each remark is one sentence with numbers.
+        notes: One-sentence remarks that state how many objects and boxes in the file are not used.
 
     Example:
         >>> import scapo_eval
@@ -116,7 +116,7 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of scene graphs or a claim matrix.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of generic scene graphs or a claim matrix.
 
         Args:
             path: File, folder with Visual Genome's files, or records in memory.
@@ -157,7 +157,7 @@ def state_of(kind: str, answer: str) -> State:
 
 
 class _JudgedScenes(Mapping[str, SceneGraph]):
-    """Scene graphs that contain only the answers in a claim matrix. They are built when they are first used."""
+    """Scene graphs that contain only the answers in a claim matrix. Each scene graph is built when it is first used."""
 
     def __init__(self, matrix: ClaimMatrix) -> None:
         self.matrix = matrix
@@ -205,7 +205,7 @@ class _Coco(msgspec.Struct, gc=False):
 
 
 class _Reader:
-    """A reader of scene graphs that counts the parts of its input that it skips."""
+    """A reader of scene graphs that counts the objects and boxes that it skips."""
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self.source = source
@@ -216,7 +216,7 @@ class _Reader:
         self.first_outside = ""
 
     def notes(self) -> Iterator[str]:
-        """Yields remarks about the parts of the input that were skipped."""
+        """Yields remarks about the objects and boxes that were skipped."""
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
@@ -303,7 +303,7 @@ class _Reader:
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
-        """Reads the scene graphs from Visual Genome's files, which are specified by file name."""
+        """Reads the scene graphs from Visual Genome's files, given as a mapping from file names to contents."""
         faults, scenes = FaultList(), dict[str, SceneGraph]()
         for place, image, record in visual_genome.records(files):
             try:
@@ -328,7 +328,7 @@ class _Reader:
         return scenes
 
     def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
-        """Returns the scene graphs of a claim matrix, expressed in the labels of the vocabulary.
+        """Returns the scene graphs of a claim matrix, with the labels converted to those of the vocabulary.
 
         Claims about labels that are not in the vocabulary are omitted, but counted.
         """
@@ -409,7 +409,7 @@ def _checked(record: Mapping[str, Any], name: str, is_valid: Callable[[Any], boo
     """Returns a field of a record, or the default if the field is missing or null.
 
     Raises:
-        ValueError: If the field has a different form.
+        ValueError: If the value of the field is invalid.
     """
     value = record.get(name)
     if value is None:

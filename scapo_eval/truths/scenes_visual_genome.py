@@ -27,7 +27,9 @@ _OWN_KEYS = re.compile(rb'"(names|object_names|relationships)"\s*:')
 
 
 class _Thing(msgspec.Struct, gc=False):
-    """An object. The versions of Visual Genome use different keys for the number and the names of an object."""
+    """An object in a Visual Genome file. The versions of Visual Genome use different keys for the number and the names
+    of an object.
+    """
 
     object_id: int | None = None
     id: int | None = None
@@ -100,7 +102,8 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def records(files: Mapping[str, bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields the position, image id and record of each image; :mod:`~scapo_eval.truths.scenes` describes the records.
+    """Yields the position, image id and record of each image. The module :mod:`~scapo_eval.truths.scenes` describes the
+    records.
 
     Args:
         files: Mapping from file names to file contents.
@@ -156,8 +159,8 @@ class _Picture:
                 self.relations[subject, relation.predicate, other] = None
 
     def places(self, thing: _Thing) -> list[int]:
-        """Returns the positions of an object in the object list. A new object is appended to the list. An object that
-        is already in the list receives the additional attributes.
+        """Returns the positions of an object in the object list, one for each of its names. A new object is appended to
+        the list. An object that is already in the list receives the additional attributes.
         """
         places = self.numbers.get(-1 if thing.number is None else thing.number, [])
         if not places:

@@ -49,14 +49,14 @@ def is_coco(data: bytes) -> bool:
 
 
 def read_coco(data: bytes, source: str) -> TruthColumns:
-    """Reads COCO instances, whose label set is closed over the file's categories, or LVIS annotations, whose label set
-    is partial.
+    """Reads COCO instances, which have a closed label set that consists of the file's categories, or LVIS annotations,
+    which have a partial label set.
 
     The annotators of LVIS verified only some categories per image. Annotated categories are present, categories in
     ``neg_category_ids`` are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids``
-    are present, although not every instance is annotated. Aliases are matched with the name and the synonyms of a
-    category after every ``_`` in the name and the synonyms is replaced by a space. A category whose name has a remark
-    in parentheses (``bat_(animal)``) is found only by its synonyms without a remark.
+    are present, although not every instance is annotated. For matching with aliases, every ``_`` in the name and the
+    synonyms of a category is replaced by a space. A category whose name contains a remark in parentheses
+    (``bat_(animal)``) is matched only by those of its synonyms that contain no remark.
 
     Args:
         data: Content of the file.

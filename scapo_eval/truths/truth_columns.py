@@ -31,7 +31,7 @@ class TruthColumns:
 
     Attributes:
         source: Display name of the file.
-        world: Interpretation of labels that the source does not list.
+        world: Label set, which determines the state of labels that the source does not list.
         image_ids: Canonical image ids in source order.
         labels: Label axis of the source. For ``open-axis``, the axis consists of the labels that occur.
         indptr: (images + 1,) bounds of the images in ``label_ids``, which contains the present labels in CSR form.
@@ -42,9 +42,9 @@ class TruthColumns:
             specified.
         absent: (cells, 2) image and label positions of cells that are explicitly absent, if most cells are unknown. If
             ``absent`` is given, all other non-present cells are unknown, and ``unknown`` is empty. If ``absent`` is
-            None, all other cells are absent.
-        names: Names of each label if the source uses free names, which are matched with the aliases of a vocabulary. If
-            ``names`` is None, labels match only if their names are equal.
+            None, all cells that are neither present nor in ``unknown`` are absent.
+        names: Names of each label if the source uses free-form names, which are matched with the aliases of a
+            vocabulary. If ``names`` is None, labels match only if their names are equal.
         cells: Result of :meth:`matrix` as a read-only array if the file is memory-mapped, otherwise None.
         repeated: Number of records or rows that repeat an earlier record or row.
         probabilities: (images, labels) float32 array of P(present) from a judge that returns probabilities, with NaN
@@ -97,7 +97,7 @@ class TruthColumns:
         return states
 
     def objects(self) -> dict[str, list[str]]:
-        """Returns a mapping from image ids to the present labels, which are sorted."""
+        """Returns a mapping from image ids to sorted lists of the present labels."""
         bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
         rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
         return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
@@ -111,7 +111,7 @@ def columns_of_matrix(
     source: str,
     world: LabelSet = "total",
 ) -> TruthColumns:
-    """Converts a matrix in which every cell is defined into columns.
+    """Builds columns from a matrix that defines every cell.
 
     Args:
         matrix: (images, labels) integers: 1 for present, 0 for absent, -1 for unknown.
@@ -119,7 +119,7 @@ def columns_of_matrix(
         labels: Label axis.
         fingerprint: Fingerprint of the vocabulary for which the matrix was made, or an empty string if it is unknown.
         source: Name of the source, for error messages.
-        world: Label set that the ground truth had before the ground truth was written as a matrix.
+        world: Label set of the ground truth from which the matrix was made.
 
     Raises:
         InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
@@ -223,7 +223,7 @@ def columns_of_cells(
 
     Args:
         source: Name of the source, for error messages.
-        world: Meaning of cells that are not listed.
+        world: Label set, which determines the state of cells that are not listed.
         image_ids: Distinct canonical image ids.
         labels: Label axis.
         present: Flat positions ``row * len(labels) + column`` of the present cells, in any order, possibly with
@@ -348,7 +348,7 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
     """Raises an InputError if a value appears twice.
 
     Args:
-        kind: Kind of the values, to be named in the error message.
+        kind: Name for one of the values in the error message, such as ``image``.
         values: Values to check.
         source: Name of the source, for the error message.
     """

@@ -146,8 +146,8 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
 
 
 def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
-    """Writes lines of the form ``{"image_id", "objects"}``. The first line also contains the label axis (``label_set``)
-    and the meaning of unlisted labels (``world``).
+    """Writes JSON Lines with records of the form ``{"image_id", "objects"}``. The first line also contains the label
+    axis (``label_set``) and the meaning of unlisted labels (``world``).
 
     Raises:
         InputError: If the ground truth has unknown cells, or if the file cannot be written.

@@ -83,7 +83,7 @@ def write_npz(truth: TruthColumns, path: str | Path) -> None:
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Returns arrays in NumPy's ``savez_compressed`` format without time stamps, so that equal content yields equal
+    """Returns arrays in NumPy's ``savez_compressed`` format, but without timestamps, so that equal arrays yield equal
     bytes.
     """
     import zipfile

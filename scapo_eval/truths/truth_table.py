@@ -250,8 +250,8 @@ def read_open_images(
     """Reads Open Images annotations. Only labels that people have verified are treated as known.
 
     A confidence of 1 means present, a confidence of 0 means absent, and a class that is not listed is unknown. Labels
-    that were assigned only by a model are unknown, and so are labels for which two rows disagree. A box marks its class
-    as present.
+    that were assigned only by a model are unknown, and so are labels for which two rows disagree. A bounding box marks
+    its class as present.
 
     Args:
         paths: Files with image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``); the contents of

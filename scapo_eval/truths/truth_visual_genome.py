@@ -41,7 +41,7 @@ def read_visual_genome(data: bytes, source: str) -> TruthColumns:
     ``image_data.json`` lists the corresponding COCO images (``coco_id``).
 
     Args:
-        data: Content of the file. The file is decoded image by image, so that memory grows only with the number of
+        data: Content of the file. The file is decoded image by image, so that memory use grows only with the number of
             names and cells.
         source: Name of the source, for error messages.
 

@@ -1,9 +1,9 @@
 """Agreement between a metric and human ratings, with confidence intervals from resampled images.
 
-Every statistic is computed with a weight for each image, which is the number of times that the image is drawn in a
-resample. Correlations are functions of weighted sums, and rank correlations are functions of weighted quadratic forms
-over pairs of images. The statistics of all resamples are therefore computed by matrix products. All metrics use the
-same resamples, so that the differences between metrics are paired.
+Every statistic weights each image by the number of times that a resample draws the image. Correlations are functions of
+weighted sums, and rank correlations are functions of weighted quadratic forms over pairs of images. The statistics of
+all resamples are therefore computed by matrix products. All metrics use the same resamples, so that the differences
+between metrics are paired.
 
 Sources: Kendall 1945 (tau-b), Stuart 1953 (tau-c), Cohen 1960 (kappa), Efron & Tibshirani 1993 (percentile bootstrap).
 """
@@ -123,8 +123,8 @@ class Pairing:
         """Sums a function of the values and ratings of two items over all pairs of items, and returns these sums as an
         (images, images) array with one sum per pair of images.
 
-        The function receives the values of the first item as a column, the values of the second item as a row, and the
-        ratings in the same two forms.
+        The function receives the values of the first item as a column and those of the second item as a row, followed
+        by the ratings in the same layout.
         """
         values, ratings, group = self._columns
         present, starts = np.unique(group, return_index=True)
@@ -168,8 +168,8 @@ def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> F
 
 
 def _pairwise(pairing: Pairing, weights: Floats) -> Floats:
-    """Returns the share of pairs of texts for the same image that the metric orders as people do. Pairs with equal
-    values of the metric count as one half.
+    """Returns the share of text pairs about the same image that the metric orders as people do. Pairs with equal values
+    of the metric count as one half.
 
     Pairs of texts with equal ratings are omitted.
     """

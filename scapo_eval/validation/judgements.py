@@ -29,11 +29,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class MarkedSpan:
-    """Part of a caption that an annotator marked.
+    """Span of a caption that an annotator marked.
 
     Attributes:
         start, end: Character offsets in the caption.
-        wrong: True if the marked part does not match the image.
+        wrong: True if the text in the span does not match the image.
     """
 
     start: int
@@ -46,7 +46,7 @@ class RatedText:
     """Text that people judged.
 
     Attributes:
-        id: Id by which external scores are joined.
+        id: Id by which external scores are joined with the text.
         image: Canonical id of the image, or the id of the item if there is no image. Images are the units of
             resampling.
         caption: Text of the caption.
@@ -54,7 +54,7 @@ class RatedText:
         system: Name of the system that wrote the text, or None if it is unknown.
         rival: Second text about the same image, for pairs. The ratings of a pair state by how much ``caption`` is
             better than ``rival``.
-        spans: Marked parts of the text, or None if no annotator marked the text.
+        spans: Marked spans of the text, or None if no annotator marked the text.
         references: Reference captions of the image, if the set contains them.
         line: Line number in the file.
     """
@@ -97,7 +97,7 @@ class Judgements:
         The data of THumB and FAITHSCORE can be read in their published formats. THumB, FAITHSCORE, HaELM, Composite and
         IIW-400 can be read with the fields that docs/validity.md lists. Custom sets have the fields ``image_id``,
         ``caption`` and ``rating`` (or ``ratings`` with one value per dimension), and optionally ``id``, ``system`` and
-        ``references``. Pairs also have the field ``rival``, and captions with marked parts have the field ``spans`` (a
+        ``references``. Pairs also have the field ``rival``, and captions with marked spans have the field ``spans`` (a
         list of ``start``, ``end`` and ``wrong``).
 
         Args:
@@ -156,7 +156,7 @@ class Judgements:
 
     @property
     def marked(self) -> bool:
-        """True if annotators marked parts of the texts."""
+        """True if annotators marked spans of the texts."""
         return any(item.spans is not None for item in self.items)
 
     def rating(self, dimension: str) -> NDArray[np.float64]:

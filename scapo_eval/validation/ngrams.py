@@ -61,7 +61,7 @@ def ngram_scores(
 def _cider(
     scorer: Any, images: Sequence[str], candidates: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
 ) -> list[float]:
-    """Returns the CIDEr-D of each caption. In the weights of n-grams, every image counts once, regardless of its number
+    """Returns the CIDEr-D of each caption. When n-grams are weighted, every image counts once, regardless of its number
     of captions.
     """
     of_image: dict[str, list[int]] = {}

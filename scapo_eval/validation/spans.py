@@ -1,4 +1,4 @@
-"""Comparison of hallucinated mentions with the parts of captions that annotators marked as wrong."""
+"""Comparison of hallucinated mentions with the spans of captions that annotators marked as wrong."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
 
 
 def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArray[np.int64]:
-    """Returns, for each item, the numbers of hallucinated mentions and of marked parts, and the numbers of mentions and
-    parts that overlap.
+    """Counts, for each item, the hallucinated mentions, the spans marked as wrong, and the overlaps between the two.
 
     Args:
-        judgements: Captions with marked parts. Text outside the marked parts is considered correct.
+        judgements: Captions with marked spans. Text outside the marked spans is considered correct.
         truth: Ground truth of the images.
         claims: Name of the reading that determines which mentions count.
 
     Returns:
-        An (items, 4) array with the number of hallucinated mentions, the number of hallucinated mentions that overlap a
-        part marked as wrong, the number of parts marked as wrong, and the number of such parts that overlap a
-        hallucinated mention. All counts of an item are 0 if its image is not in the ground truth, or if no annotator
-        marked its caption.
+        An (items, 4) array with the numbers of hallucinated mentions, of hallucinated mentions that overlap a span
+        marked as wrong, of spans marked as wrong, and of such spans that overlap a hallucinated mention. All counts of
+        an item are 0 if its image is not in the ground truth, or if no annotator marked its caption.
     """
     mentions = AliasMatcher(truth.vocabulary, claims).find_batch([item.caption for item in judgements.items])
     rows = truth.oracle.find_rows([item.image for item in judgements.items])
@@ -50,17 +48,17 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
 
 
 def span_claims(judgements: Judgements, vocabulary: Vocabulary) -> dict[str, NDArray[np.int64]]:
-    """Counts, for each kind of claim, the parts that are marked as wrong and contain such a claim. A metric with a
-    ground truth for a kind of claim could detect the errors in the parts that contain a claim of this kind.
+    """Counts, for each kind of claim, the spans that are marked as wrong and overlap such a claim. A metric with a
+    ground truth for this kind of claim could detect the errors in these spans.
 
     Args:
-        judgements: Captions with marked parts.
+        judgements: Captions with marked spans.
         vocabulary: Vocabulary of the claims.
 
     Returns:
-        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array. The array
-        contains two numbers: that of the parts that are marked as wrong, and that of these parts that overlap a claim
-        of this kind, regardless of the use of the claim.
+        A mapping from each kind of claim (and from ``any`` and ``beyond presence``) to an (items, 2) array. The two
+        columns contain the number of spans marked as wrong, and the number of these spans that overlap a claim of this
+        kind, regardless of the use of the claim.
     """
     of_items = ClaimExtractor(vocabulary).find_batch([item.caption for item in judgements.items])
     counts = {name: np.zeros((len(of_items), 2), dtype=np.int64) for name in ("any", "beyond presence", *KINDS)}

@@ -1,6 +1,4 @@
-"""Measurement of the agreement between metrics and human judgments, and tests for differences between metrics in this
-agreement.
-"""
+"""Measurement of how well metrics agree with human judgments, and tests for differences between metrics."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class Agreement:
         low: Lower bound of the 95 % confidence interval, computed from resampled images.
         high: Upper bound of the 95 % confidence interval.
         n: Number of items with both a metric value and a rating.
-        n_images: Number of images of the items with both a metric value and a rating.
+        n_images: Number of distinct images of the items with both a metric value and a rating.
     """
 
     metric: str
@@ -83,7 +81,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class SystemMeans:
-    """Mean ratings and mean metrics of one system's texts.
+    """Mean ratings and mean metric values of the texts of one system.
 
     Attributes:
         system: Name of the system.
@@ -127,7 +125,7 @@ class Validation:
         raise KeyError((metric, rating, statistic))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the content of the ``--json`` output. Fractions are not rounded."""
+        """Returns the object that ``--json`` writes. Fractions are not rounded."""
         items = self.judgements.items
         return {
             "set": self.judgements.name,
@@ -165,12 +163,12 @@ def validate(
     """Measures the agreement between metrics and human judgments.
 
     Args:
-        judgements: File or records of ratings, pairs or marked parts; see
+        judgements: File or records of ratings, pairs or marked spans; see
             :meth:`~scapo_eval.validation.judgements.Judgements.load`.
         set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, or ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``) or ``length``. The
-            first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, all metrics
-            for which the required ground truth or references are given are used.
+            first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, the
+            function uses all metrics whose required ground truth or references are given.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
         ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.

@@ -107,8 +107,8 @@ class Measures:
 
 
 def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
-    """Returns the values of a metric, treating captions without claims as correct if labels are known to be absent from
-    the image.
+    """Returns the values of a metric in which a caption without claims counts as correct, provided that labels are
+    known to be absent from its image.
     """
     silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
     if name in ("hal_rate", "chair_i", "chair_s"):

@@ -1,4 +1,4 @@
-"""Checks for changed settings, invalid states and deleted checkpoints, made before a run is resumed."""
+"""Checks before a run is resumed, which detect changed settings, invalid states and deleted checkpoints."""
 
 from __future__ import annotations
 
@@ -126,8 +126,7 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
         save_every: Number of steps between checkpoints.
 
     Raises:
-        InputError: If the folder contains an exported model, or metrics for more steps than precede the first
-            checkpoint.
+        InputError: If the folder contains an exported model, or metrics for a step after the first checkpoint was due.
     """
     done = 0
     if (folder / METRICS).exists():

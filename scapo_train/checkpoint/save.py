@@ -1,10 +1,10 @@
 """Checkpoints for resuming a run, and exports in Hugging Face format.
 
 A checkpoint is a folder ``step-000123`` with ``state.json``, the trainable parameters and the optimizer's moments. Each
-rank writes a part of the checkpoint, and any number of ranks can read the parts. The files contain no executable code
-(``tensor_files.py``). Frozen parameters are not saved, because the base model contains them. All files are written to a
-folder with a temporary name and synchronized to the disk. The folder is then renamed, so that a folder with its final
-name is always complete. If several machines are used, the folder must be on a shared file system.
+rank writes a part of the checkpoint, and the checkpoint can be loaded on any number of ranks. The files contain no
+executable code (``tensor_files.py``). Frozen parameters are not saved, because the base model contains them. All files
+are written to a folder with a temporary name and synchronized to the disk. The folder is then renamed, so that a folder
+with its final name is always complete. If several machines are used, the folder must be on a shared file system.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Checkpoints:
         folder: Folder for the checkpoints, which is created when the first checkpoint is saved.
         keep: Number of checkpoints to keep. While a checkpoint is being saved, the disk must have room for one
             additional checkpoint.
-        background: True if training may go on while files are written from a copy of the tensors in host memory.
+        background: True to write files from a copy of the tensors in host memory while training continues.
     """
 
     def __init__(self, folder: Path, keep: int, *, background: bool = False) -> None:
@@ -138,8 +138,8 @@ class Checkpoints:
         Args:
             path: Folder of a checkpoint.
             model: Model with the same structure as the model that was saved.
-            optimizer: Optimizer of the same kind. The settings of this optimizer, such as the learning rate, remain
-                unchanged.
+            optimizer: Optimizer of the same type as the saved one. The settings of this optimizer, such as the learning
+                rate, remain unchanged.
 
         Returns:
             The saved state, including the number of completed steps as ``step``.

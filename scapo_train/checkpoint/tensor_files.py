@@ -2,9 +2,9 @@
 read the files.
 
 ``index.json`` contains the number format and shape of each tensor, and the file and checksum of each of its chunks.
-PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks, but PyTorch's own files, which
-have a pickled index, are neither written nor read. No code in a file is executed, and shapes and formats are checked
-before tensors are loaded.
+PyTorch's planner (``torch.distributed.checkpoint``) assigns reads and writes to ranks. PyTorch's own files, which have
+a pickled index, are neither written nor read. No code in a file is executed, and shapes and formats are checked before
+tensors are loaded.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
-    """Reads a tensor of the same kind as ``like`` from a file. The function is the inverse of :func:`_parts`."""
+    """Reads a tensor of the same type as ``like`` from a file. The function is the inverse of :func:`_parts`."""
     if not is_traceable_wrapper_subclass(like):
         tensor: Tensor = stream.get_tensor(key)
         return tensor

@@ -1,9 +1,9 @@
 """Adapters for mixture-of-experts models in which one tensor (a stack) contains the weights of all experts in a layer.
 
 peft inserts the adapters for stacks (``target_parameters``) and defines their names and shapes. In its forward pass,
-peft adds the adapters to the weights of all experts and thereby copies the whole stack. Instead, for each token, the
-forward pass in this module adds the low-rank products of the adapters of the token's experts to the outputs of these
-experts.
+peft adds the adapters to the weights of all experts and thereby copies the whole stack. The forward pass in this module
+avoids the copy: for each token, it adds the adapters' low-rank products only to the outputs of the experts chosen for
+the token.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
     """Returns the sizes of a language model's stacks, keyed by their names in a decoder layer, such as
     ``mlp.experts.down_proj``.
 
-    Stacks are the form in which transformers 5 stores experts. Transformers 4 uses a different layout, for which
-    adapters are not supported.
+    Stacks are the layout in which transformers 5 stores expert weights. Transformers 4 uses a different layout, for
+    which adapters are not supported.
 
     Returns:
         Mapping from the name of each stack to ``(number of experts, number of inputs, number of outputs)``.

@@ -2,8 +2,8 @@
 prompt and one response.
 
 The path makes no assumptions about positions, masks or the vision tower. A new family needs only a record in
-:data:`scapo_train.model.FAMILIES` and a test. The disadvantage is low speed, because prompts are computed once per
-response in an update, the vision tower is computed in every pass, and responses are decoded for one prompt at a time.
+:data:`scapo_train.model.FAMILIES` and a test. The general path is slow, because an update computes the prompt once per
+response, every pass computes the vision tower, and responses are decoded for one prompt at a time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GeneralBatch:
 
     Attributes:
         inputs: Arguments of the forward pass in transformers.
-        sources: (M,) indices into the (R x T) hidden states that predict the M response tokens.
+        sources: (M,) indices, among the (R x T) hidden states, of those that predict the M response tokens.
         targets: (M,) ids of the response tokens, response by response.
     """
 

@@ -40,7 +40,7 @@ class PackedRow:
     Attributes:
         prompt: (P,) token ids of the prompt.
         positions: (3, P) rotary positions of the prompt.
-        following: Position after the last position of the prompt.
+        following: First position after the prompt.
         vision: Features of the image, or None if the prompt has no images or the rank has no responses.
         responses: Token ids of each response. At least one response is required.
     """
@@ -61,14 +61,14 @@ class PackedRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """Arrangement of the tokens in a batch for attention; the batch has B prompts of up to P tokens and N responses of
+    """Arrangement of the tokens in a batch for attention. The batch has B prompts of up to P tokens and N responses of
     up to R tokens.
 
     Attributes:
         prompts: (B, P) array with the index of each prompt token among the T tokens of the batch, padded with arbitrary
             indices.
         responses: (N, R) array with the index of each response token among the T tokens, padded with arbitrary indices.
-        owners: (N,) array with the row index in ``prompts`` of each response's prompt.
+        owners: (N,) index of the row in ``prompts`` that contains each response's prompt.
         mask: (N, 1, R, P + R) Boolean mask, which is True where a response token attends to a token of its prompt or
             response.
         back: (T,) index of each token of the batch in the concatenation of the flattened arrays ``prompts`` and

@@ -119,7 +119,7 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def idle_batch(self, device: torch.device) -> Batch:
-        """Returns the smallest batch, for a rank that only takes part in collective operations."""
+        """Returns a minimal batch for a rank that has no work but must take part in collective operations."""
         raise NotImplementedError
 
     def forward(self, batch: Any) -> TokenStatistics:
@@ -151,8 +151,8 @@ class Policy(nn.Module):
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns, in float32 or wider, the (B, V) logits computed from the last hidden state in each row of the (B, T,
-        d) hidden states.
+        """Returns the (B, V) logits of the next tokens in float32 or wider, computed from the last position of the (B,
+        T, d) hidden states.
         """
         logits: Tensor = self.vlm.lm_head(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

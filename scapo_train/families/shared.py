@@ -32,7 +32,7 @@ class SharedPrompt(EncodedPrompt):
     Attributes:
         prompt: Prompt with its token ids and pixels.
         positions: (3, P) rotary positions of the tokens.
-        following: Position that follows the last position of the prompt.
+        following: First position after the prompt.
         vision: Features of the images, or None for a prompt without images.
     """
 

@@ -2,7 +2,7 @@
 
 Each process has a connection to the first process. A failed process sends the reason for its failure and waits. A
 killed process cannot send a reason, but its connection breaks. The first process prints the reason and ends all
-processes. Without a common exit, the other processes would wait in a collective operation until its timeout, and then
+processes. Without a joint exit, the other processes would wait in a collective operation until its timeout, and then
 report a network error.
 """
 
@@ -36,11 +36,11 @@ _PATIENCE = 60.0
 
 
 class Interrupted(ScapoError):
-    """Error that reports that the run saved its state and was then ended by a signal or a time limit."""
+    """Error that is raised after the run has saved its state because of a signal or a time limit."""
 
 
 class TimeOver(Interrupted):
-    """Error that reports that the run reached ``run.max_hours`` and saved its state."""
+    """Error that is raised after the run has reached ``run.max_hours`` and saved its state."""
 
 
 def exit_code(error: BaseException) -> int:
@@ -59,10 +59,10 @@ class _Failure:
     """Reason why a process has ended.
 
     Attributes:
-        gravity: Importance of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and
-            0 for any other error, which may be a consequence of another failure.
+        gravity: Severity of the reason. The value is 2 if the process died, 1 for an error that the user can fix, and 0
+            for any other error, which may be a consequence of another failure.
         rank: Rank of the process.
-        text: Printed text of the reason.
+        text: Text of the reason, as printed.
         code: Exit code.
     """
 

@@ -1,12 +1,12 @@
-"""Computes the memory per GPU at each moment of a training step, and the seconds per phase, before a run starts.
+"""Computes the memory per GPU at each moment of a training step, and the duration of each phase, before a run starts.
 
     python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
 
-The model is built on the meta device, so that sizes are exact and nothing is downloaded. The number of bytes is
-determined by the tensors that this package keeps. The number of bytes that a layer keeps was determined from the
-tensors that autograd keeps. ``tests/unit/test_train_plan.py`` compares this number with the measured peak of an entire
-pass. The times in seconds are computed from the FLOPs, the bandwidth and the efficiencies in
-:class:`~scapo_train.plan.job.Assumptions`. The time in seconds is printed as a range, which
+The model is built on the meta device, so that sizes are exact and nothing is downloaded. The memory use is derived from
+the tensors that this package keeps. The memory use of a layer was determined from the tensors that autograd keeps for
+the backward pass. ``tests/unit/test_train_plan.py`` compares the estimates with the measured peak of an entire pass.
+The durations are computed from the FLOPs, the bandwidth and the efficiencies in
+:class:`~scapo_train.plan.job.Assumptions`. The duration of a step is printed as a range, which
 ``benchmarks/published_steps.py`` compares with the published step times of other trainers.
 """
 

@@ -21,8 +21,8 @@ from .shapes import model_config
 
 
 class _Alive(Alive):
-    """Counter that also includes products of experts. For tensors without data, PyTorch computes products of experts
-    only in bfloat16.
+    """Counter that also supports the grouped matrix products of experts. For tensors without data, PyTorch computes
+    products of experts only in bfloat16.
     """
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,5 +97,5 @@ class ExpertsMemory(Memory):
 
     @property
     def _width(self) -> int:
-        """Bytes per number in the residual stream."""
+        """Number of bytes per value in the residual stream."""
         return 4 if self.autocast and not self.lora else self.value_bytes

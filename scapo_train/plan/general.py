@@ -1,9 +1,9 @@
 """Memory of the general path, measured by running decoder layers on tensors without data.
 
 A formula for each model family would duplicate the code of transformers. Instead, a forward and a backward pass are run
-through stacks of two and of three decoder layers of the real class on fake tensors, which have shapes but no values.
-The memory for more layers is extrapolated linearly. The model's own processor determines the size of a picture
-(:func:`scapo_train.plan.job.picture_of`).
+through stacks of two and of three decoder layers of the real class. The tensors are fake, that is, they have shapes but
+no values. The memory for more layers is extrapolated linearly. The model's own processor determines the size of a
+picture (:func:`scapo_train.plan.job.picture_of`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def peaks(
         autocast: True if trained weights are float32 and autocast converts them.
         checkpointing: True if only the layer inputs are kept for the backward pass.
         lora: Adapter settings.
-        eager: True if attention keeps all scores.
+        eager: True if attention keeps all attention scores.
     """
     few, more = (
         _peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora, eager) for layers in LAYERS

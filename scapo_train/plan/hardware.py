@@ -12,7 +12,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """Usable memory and data-sheet rates of a kind of GPU.
+    """Usable memory and data-sheet rates of a GPU type.
 
     Attributes:
         memory: Total memory in bytes as reported by ``torch.cuda.mem_get_info``.
@@ -55,7 +55,7 @@ PINNED = 1.44
 
 
 def matrix_rate(device_name: str) -> float | None:
-    """Returns the bfloat16 FLOPs per second of a GPU, given its PyTorch name, or None for an unknown kind."""
+    """Returns the bfloat16 FLOPs per second of a GPU, given its PyTorch name, or None for an unknown GPU."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
     return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
 
@@ -64,7 +64,7 @@ def parse_gpus(text: str) -> tuple[int, str]:
     """Parses a text such as ``8xH100`` into (8, "H100"). The default number is 1.
 
     Raises:
-        InputError: If the text has another form, or the kind is not in :data:`GPUS`.
+        InputError: If the text has another format, or if the GPU type is not in :data:`GPUS`.
     """
 
     def plain(name: str) -> str:

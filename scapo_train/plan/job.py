@@ -39,7 +39,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions behind the estimated seconds.
+    """Assumptions behind the estimated durations.
 
     ``efficiency`` and ``response`` are fitted to two published steps. ``benchmarks/published_steps.py`` contains these
     and the other published steps, on which the estimate is tested.
@@ -55,8 +55,8 @@ class Assumptions:
         picture: Time in seconds that the host needs to read and resize one picture (640x480 pixels), as measured on one
             core.
         response: Seconds of host time per response for all other work between the phases.
-        error: Relative half-width of the range around the estimated number of seconds. It exceeds the largest error on
-            published steps that were not used for any fit.
+        error: Relative half-width of the range around the estimated duration. The half-width exceeds the largest error
+            on published steps that were not used for any fit.
     """
 
     efficiency: float = 0.354
@@ -138,7 +138,7 @@ class Picture:
     Attributes:
         tokens: Number of tokens in a prompt.
         patches: Number of patches that the tower processes.
-        pixels: Bytes of the processor's pixel values. The value is 0 if passes do not read the pixels.
+        pixels: Number of bytes of the pixel values from the processor. The value is 0 if passes do not read the pixels.
     """
 
     tokens: int
@@ -156,7 +156,7 @@ class Job:
         kind: Name of the GPU type in :data:`~scapo_train.plan.hardware.GPUS`.
         count: Number of GPUs.
         work: Sizes of images, prompts and responses.
-        assume: Assumed efficiencies for estimating the time in seconds.
+        assume: Assumed efficiencies for estimating durations.
         pairs: True for training on pairs (:mod:`scapo_train.preference`), False for training on rollouts.
 
     Raises:
@@ -188,7 +188,7 @@ class Job:
 
     @property
     def gpu(self) -> Gpu:
-        """Memory and rates of this kind of GPU."""
+        """Memory and rates of the GPU type."""
         return GPUS[self.kind]
 
     @property
@@ -259,10 +259,10 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
 
 
 class GpuShare:
-    """Work of one GPU in a step: the quantities from which bytes and seconds are estimated.
+    """Work of one GPU in a step: the quantities from which memory and durations are estimated.
 
     Attributes:
-        value_bytes: Bytes per number in the computation.
+        value_bytes: Number of bytes per value in the computation.
         shards: Number of GPUs that share one copy of the weights.
         offload: True if trained weights and moments are in host memory.
         sharded: True if the weights are sharded (FSDP), over several GPUs or for offloading.

@@ -1,4 +1,4 @@
-"""Bytes per GPU at each moment of a step, derived from the tensors that this package keeps."""
+"""Memory per GPU, in bytes, at each moment of a step, derived from the tensors that this package keeps."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Memory(GpuShare):
         }
 
     def _moments(self) -> float:
-        """Returns the number of bytes for a weight's moments, which are stored either in float32, or in one byte each
-        with float32 scales for blocks of 256 (torchao).
+        """Returns the number of bytes for a weight's moments. The moments are stored either in float32, or in one byte
+        each with float32 scales for blocks of 256 (torchao).
         """
         return 8 if self.config.optim.optimizer == "adamw" else 2 + 2 * 4 / 256
 
@@ -123,8 +123,8 @@ class Memory(GpuShare):
         return {"working copies": copies, **self._forward()}
 
     def _at_update(self) -> dict[str, float]:
-        """Returns the maximum of the values at the end of the forward pass and during the backward passes of the output
-        layer, the decoder layer and the embedding.
+        """Returns the memory at the peak of the update: at the end of the forward pass, or in the backward pass of the
+        output layer, a decoder layer or the embedding.
 
         The fused optimizer step needs no additional memory.
         """

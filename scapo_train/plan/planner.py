@@ -29,9 +29,9 @@ class Plan:
     """Result of planning.
 
     Attributes:
-        memory: Moment of a step -> kind of memory -> bytes per GPU.
-        seconds: Phase of a step -> duration in seconds.
-        peak_moment: Moment at which memory use was highest.
+        memory: Nested mapping from moments of a step to kinds of memory to bytes per GPU.
+        seconds: Mapping from phases of a step to durations in seconds.
+        peak_moment: Moment at which memory use is highest.
         peak: Number of bytes at that moment. Without vLLM, this is the expected value of
             ``torch.cuda.max_memory_allocated``.
         needed: Number of bytes needed, including the CUDA context and fragmentation.
@@ -70,15 +70,15 @@ class Plan:
 
 
 def memory_of(job: Job) -> Memory:
-    """Returns the memory model of a job: the model for general families, the model for mixtures of experts, or a
-    formula.
+    """Returns the memory model of a job: one that measures decoder layers (general path), one that measures experts
+    (mixtures of experts), or otherwise a formula.
     """
     kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
     return kind(job)
 
 
 def plan(job: Job) -> Plan:
-    """Estimates bytes per GPU and seconds per step."""
+    """Estimates the memory per GPU and the duration of each phase of a step."""
     share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
@@ -152,8 +152,8 @@ def notes(share: GpuShare) -> list[str]:
 
 
 def remedies(job: Job) -> list[str]:
-    """Returns alternatives that make a job fit: a minimal set of settings, more GPUs of this kind, or a larger kind of
-    GPU.
+    """Returns alternatives that make a job fit: a minimal set of settings, more GPUs of the same type, or a GPU type
+    with more memory.
     """
 
     def fits(**changes: Any) -> bool:

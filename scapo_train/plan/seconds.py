@@ -1,4 +1,4 @@
-"""Seconds per phase of a step, computed from FLOPs, bandwidths and the efficiencies of :class:`~.job.Assumptions`."""
+"""Duration of each phase of a step, based on FLOPs, bandwidths and efficiencies (:class:`~.job.Assumptions`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Seconds(GpuShare):
         return 3 * self.forward_flops - (weights if self.lora else 0) - 2 * tower
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds per step for each phase."""
+        """Returns the duration of each phase of a step, in seconds."""
         config, shape, gpu, assume = self.config, self.shape, self.gpu, self.job.assume
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
@@ -99,8 +99,8 @@ class Seconds(GpuShare):
         }
 
     def _sync_seconds(self, gather: float, bandwidth: float) -> float:
-        """Returns the time in seconds for passing the weights to vLLM and, if vLLM sleeps, the time for its copies to
-        and from the host.
+        """Returns the time in seconds for passing the weights to vLLM and, if vLLM sleeps, for copying them to and from
+        host memory.
         """
         rollout = self.config.rollout
         own = self.value_bytes * self.shape.total / rollout.tensor_parallel

@@ -169,7 +169,7 @@ class Shape:
         layer: Number of parameters in one decoder layer.
         layers: Number of decoder layers.
         linear: Mapping from the name of each linear layer in a decoder layer to its numbers of (inputs, outputs).
-        stacks: Name -> (experts, inputs, outputs) of the stacked expert weights in a decoder layer.
+        stacks: Mapping from the name of each stack of expert weights in a decoder layer to (experts, inputs, outputs).
         chosen: Number of experts per token.
         root: Number of parameters outside the tower and the decoder layers: embedding, output layer and last norm.
         embedding: Number of parameters of the embedding (vocabulary x hidden).
@@ -231,7 +231,7 @@ class Shape:
 
     @property
     def active(self) -> int:
-        """Number of a decoder layer's parameters that are used for each token."""
+        """Number of parameters of a decoder layer that process each token."""
         passed = sum((number - self.chosen) * inputs * outputs for number, inputs, outputs in self.stacks.values())
         return self.layer - passed
 

@@ -47,7 +47,7 @@ def save_small(folder: Path, seed: int = 0) -> Path:
 
 
 def noise_prompts(path: Path, number: int) -> list[Prompt]:
-    """Returns prompts whose pictures are noise with 4 x 4 patches."""
+    """Returns prompts whose pictures consist of 4 x 4 patches of noise."""
     config: Any = model_config(str(path))
     vision = config.vision_config
     dim = getattr(vision, "in_channels", 3) * vision.temporal_patch_size * vision.patch_size**2

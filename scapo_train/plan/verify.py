@@ -1,12 +1,12 @@
-"""Measures, on tensors without data, how many bytes the trainer's own step needs: ``python -m scapo_train.plan CONFIG
+"""Measures the memory of the trainer's own step on tensors without data: ``python -m scapo_train.plan CONFIG
 --verify``.
 
 The measurement runs the unchanged training code. The model is frozen, sharded and placed as in
 :func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference model,
 computes the loss and its gradient, and performs the optimizer step. The tensors have shapes but no values
-(``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, for a model of any size on any
-number of ranks, at most a minute on one core and at most one gigabyte of memory are required. Chunk sizes and attention
-are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
+(``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, the measurement takes at most a
+minute on one core and at most one gigabyte of memory, for a model of any size on any number of ranks. Chunk sizes and
+attention are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _INDEXED = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch
 
 @dataclass(frozen=True)
 class Measured:
-    """Counted bytes on one GPU.
+    """Memory on one GPU, as counted by the measurement.
 
     Attributes:
         logprob: Peak memory of the passes without gradients, in bytes.
@@ -192,8 +192,8 @@ def measure(job: Job) -> Measured:
     shards. With the fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, if it uses ``optim.offload`` or an optimizer other than AdamW, or if it
-            uses a model family of the general path (whose tower reads tensor values).
+        InputError: If the job trains on pairs, if it uses ``optim.offload`` or an optimizer other than AdamW, or if its
+            model family is on the general path (whose tower reads tensor values).
     """
     if job.pairs or not job.shape.shared:
         raise InputError("--verify measures rollouts of families that share their prompt")
@@ -325,7 +325,9 @@ def _encoded(job: Job, index: int) -> EncodedPrompt:
 def _one_mini_batch(
     updater: Updater, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
 ) -> list[list[MicroBatch]]:
-    """Returns the micro-batches of all prompts as one mini-batch, which has the same largest passes."""
+    """Returns the micro-batches of all prompts as one mini-batch, which has the same largest passes as the configured
+    mini-batches.
+    """
     optim = replace(updater.config.optim, mini_batches=1)
     whole = Updater(replace(updater.config, optim=optim), updater._policy, None, None, updater._process_group, 1)
     return whole.mini_batches(range(len(encoded)), encoded, responses)
@@ -341,7 +343,7 @@ def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBatch:
-    """Returns the micro-batch in a form in which its tensors contain no data."""
+    """Returns a copy of the micro-batch whose tensors contain no data."""
 
     def faked(value: Any) -> Any:
         if isinstance(value, Tensor):

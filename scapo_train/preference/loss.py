@@ -54,7 +54,7 @@ def symmpo(
 ) -> Tensor:
     """Computes the loss of symmetric multimodal preference optimization (Liu et al., 2025, arXiv:2506.11712).
 
-    As in the authors' code (Liuwq-bit/SymMPO, ``muffin/train/trainers.py``, ``dpo_loss``), the loss is the sum of DPO's
+    The loss follows the authors' code (Liuwq-bit/SymMPO, ``muffin/train/trainers.py``, ``dpo_loss``): the sum of DPO's
     loss, a term for each of the two symmetric pairs, an anchor at 0 for the preferred response to each image, and the
     squared difference between the margins of the symmetric pairs. In the last term, the margins are not multiplied by
     beta.

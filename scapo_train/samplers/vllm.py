@@ -4,7 +4,7 @@ During the policy update, vLLM sleeps and keeps neither weights nor caches on th
 again and overwrites them with the policy's weights. ``sample`` allocates the cache, draws the samples, and puts the
 engine to sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the
 processes that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples
-responses to the prompts of all ranks that share it. The module requires vLLM 0.20 or later.
+responses to the prompts of all these ranks. The module requires vLLM 0.20 or later.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ likelihood by e^-100.
 
 
 class RolloutRequest(NamedTuple):
-    """Prompt in the form that is sent to other ranks, with its picture files, token ids and seed."""
+    """Prompt as it is sent to other ranks, with its picture files, token ids and seed."""
 
     pictures: tuple[str, ...]
     ids: list[int]
@@ -442,8 +442,8 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
 def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
     """Returns the maximum number of tokens in a sequence.
 
-    The number is the sum of the numbers of tokens in the largest possible pictures, the text and the longest response,
-    but at most the model's context length.
+    The maximum is the total number of tokens in the largest possible pictures, the text and the longest response, but
+    not more than the model's context length.
     """
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2

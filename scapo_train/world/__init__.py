@@ -1,1 +1,3 @@
-"""Small world in which the claim of the paper is reproduced on a CPU; run it with ``python -m scapo_train.world``."""
+"""Small-world experiment, which reproduces the claim of the paper on a CPU; run it with ``python -m
+scapo_train.world``.
+"""

@@ -1,7 +1,7 @@
 """``python -m scapo_train.world``: tests the claim of the paper in a small world that needs only a CPU.
 
-For each seed, the command draws pictures, trains a small Qwen2.5-VL on the pictures from scratch, and trains this model
-further with SCAPO and with its baselines (``scapo_train``). The command writes ``dynamics.png``, ``table.md`` and
+For each seed, the command draws pictures, trains a small Qwen2.5-VL on them from scratch, and then aligns this model
+with SCAPO and with its baselines (``scapo_train``). The command writes ``dynamics.png``, ``table.md`` and
 ``results.json``. If the command is interrupted, running it again continues the experiment and skips finished work.
 
 ``python -m scapo_train.world snr`` trains only the start models, and writes the signal and noise of each scheme's

@@ -117,7 +117,8 @@ def _points(names: Sequence[str], rows: Mapping[str, SchemeRow], responses: str)
 def frontier_of(points: Points) -> Points:
     """Returns the points on the frontier, in ascending order of ``hal_rate``.
 
-    A point is not on the frontier if another point has a lower ``hal_rate`` and at least the same ``cover_rate``.
+    A point is not on the frontier if another point has at most the same ``hal_rate`` and at least the same
+    ``cover_rate``.
     """
     order = points[np.lexsort((-points[:, 1], points[:, 0]))]
     best = np.maximum.accumulate(np.concatenate([[-np.inf], order[:-1, 1]]))
@@ -260,7 +261,7 @@ def _critical(level: float, freedom: int) -> float:
 
 
 def _supposed(hypothesis: Hypothesis) -> float:
-    """Returns the true value for which power is computed.
+    """Returns the true mean for which the power is computed.
 
     The value is twice the margin (or 1 percentage point if there is no margin) for claims of a difference, 0 for claims
     of no difference, and half of the bound for the claim ``below``.

@@ -223,7 +223,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     held-out pictures.
 
     Args:
-        world: Rules that govern the pictures.
+        world: Rules for drawing the pictures.
         output: Folder of the experiment. The files of the world are in the folder ``output / world.name``.
         trials: Trials to run.
         steps: Number of training steps per trial.
@@ -292,7 +292,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
     """Returns True if a folder contains the files and the start model for a seed.
 
     Raises:
-        InputError: If the folder contains files from another world or a model that was trained with other lessons.
+        InputError: If the folder contains a start model for another world, other lessons or another seed.
     """
     done = folder / "model" / "lessons.json"
     if not done.exists():

@@ -31,7 +31,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     """Draws the pictures, and writes the prompts, the ground truths, the vocabulary and the settings of a run.
 
     Args:
-        world: Rules that govern the pictures.
+        world: Rules for drawing the pictures.
         folder: Output folder. The following files are written to it: ``images/``, ``train.jsonl``,
             ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``, ``truth_noisy_1.npz`` (and likewise for 3 and
             5), ``vocabulary.yaml``, ``scenes.jsonl`` (only in a telling world) and ``world.toml``. ``world.toml`` is

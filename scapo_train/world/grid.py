@@ -88,10 +88,10 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``area`` (the area that a family dominates in the plane of ``hal_rate`` and ``cover_rate``) or by
             ``matched`` (``cover_rate`` at equal ``hal_rate``).
         scheme: Name of the scheme, or name of the family for ``area`` and ``matched``.
-        claim: Type of the claim about the mean over seeds. With ``higher`` and ``lower``, the claim is that the mean
-            differs from that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is above
-            the mean of ``other`` minus ``by``. With ``equivalent``, the claim is that the two means differ by less than
-            ``by``. With ``below``, the claim is that the mean itself is less than the value of ``by``.
+        claim: Type of the claim about the mean over seeds. With ``higher`` or ``lower``, the claim is that the mean is
+            above or below that of ``other`` by more than ``by``. With ``not lower``, the claim is that the mean is
+            above the mean of ``other`` minus ``by``. With ``equivalent``, the claim is that the two means differ by
+            less than ``by``. With ``below``, the claim is that the mean itself is less than the value of ``by``.
         other: Name of the scheme or family with which ``scheme`` is compared, or an empty string for ``below``.
         by: Margin or bound in percentage points.
         responses: Decoding method for the responses, ``sampled`` or ``greedy``.
@@ -116,15 +116,15 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         title: Title of the page.
-        question: Text that states the question that the trials are to answer.
-        rule: Text that states the rules for decisions and for stopping.
-        registered: Day of registration.
+        question: Question that the trials are meant to answer.
+        rule: Rules for decisions and for stopping, as text.
+        registered: Date of registration.
         cells: Cells of trials to run.
         hypotheses: Hypotheses to decide on.
         families: Mapping from the name of a family to its schemes, whose points form one frontier.
-        limits: Text that states the limits of the trials.
-        reading: Text that interprets the results and is added after the trials.
-        level: Level of the one-sided tests, which are corrected by Holm's method.
+        limits: Limitations of the trials, as text.
+        reading: Interpretation of the results, which is added after the trials.
+        level: Significance level of the one-sided tests, which are corrected by Holm's method.
     """
 
     title: str
@@ -144,7 +144,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """Identity of a trial. Trials with equal keys are repetitions."""
+    """Key that identifies a trial. Trials with equal keys are repetitions."""
 
     world: str
     lessons: str
@@ -165,9 +165,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of one trial, which is one line of the results file.
 
     Attributes:
-        key: Identity of the trial.
-        design: Hash of the world's rules and the scheme's settings. A result is rejected if its rules or settings
-            differ from those of the current code.
+        key: Key of the trial.
+        design: Hash of the rules of the world, the lessons and the settings of the scheme. A result is rejected if its
+            rules or settings differ from those of the current code.
         measured: Rates of the model on the held-out pictures, or None if the trial failed.
         failed: Error message if the trial failed.
         seconds: Duration of the trial in seconds.
@@ -183,7 +183,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def design_of(key: Key) -> str:
-    """Returns a hash of a trial's world rules, lessons and scheme settings."""
+    """Returns a hash of a trial's design: the rules of the world, the lessons and the settings of the scheme."""
     settings = SCHEMES[key.scheme].settings if key.scheme != START else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
     world, lessons = (
@@ -331,7 +331,7 @@ def perform_block(output: Path, results: Path, block: Block, deadline: float | N
         output: Folder of the runs.
         results: Results file.
         block: Trials that share one start model.
-        deadline: Time, in the unit of ``time.time``, after which no trial is started, or None for no limit.
+        deadline: Time, as returned by ``time.time``, after which no trial is started, or None for no limit.
     """
     where = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
     for key in block:

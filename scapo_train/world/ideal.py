@@ -30,7 +30,8 @@ from .pictures import World
 
 @dataclass(frozen=True)
 class Situation:
-    """Type of picture.
+    """Type of picture, which is defined by the number of clear and ambiguous objects and by the candidates'
+    probabilities.
 
     Attributes:
         probability: Probability of the type.
@@ -72,8 +73,7 @@ def situations(world: World) -> list[Situation]:
 
 
 def _candidates(world: World, clear: int, hidden: int) -> Iterator[tuple[float, tuple[float, ...]]]:
-    """Yields pairs: the chances of the candidates, and the share of the pictures in which the candidates have these
-    chances.
+    """Yields pairs of a share of the pictures and the probabilities of the candidates in these pictures.
 
     If nouns have different frequencies, the chances depend on which nouns are clear. Each object is equally likely to
     be ambiguous, so each subset of the drawn nouns is equally likely to be clear.

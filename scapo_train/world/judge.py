@@ -1,10 +1,10 @@
-"""Judge of fluency that is independent of the reference model. The judge is an n-gram model of captions that were not
-used to train any other model.
+"""Fluency judge that is independent of the reference model. The judge is an n-gram model of captions that were not used
+to train any other model.
 
 The judge uses neither the grammar of the world (``language.fluency``) nor the reference model. The judge counts single
 words, pairs of words and triples of words, and treats all object names as the same word. A sentence is fluent if the
-probability of its least probable word is at least as high as in 99.5 % of genuine sentences. An incomplete last
-sentence is also judged.
+probability of its least probable word is at least a threshold that 99.5 % of genuine sentences reach. An incomplete
+last sentence is also judged.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Trials:
     """Registration, together with its results and decisions.
 
     Args:
-        path: Path of the registration, which is a TOML file. The results are beside it.
+        path: Path of the registration, which is a TOML file. The results file is in the same folder.
     """
 
     def __init__(self, path: Path) -> None:

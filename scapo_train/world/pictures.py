@@ -82,7 +82,7 @@ WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING, _R
 
 @dataclass(frozen=True)
 class Scene:
-    """Content of one picture.
+    """Objects in one picture, with their positions and appearance.
 
     Attributes:
         kind: Index of the scene in SCENES.
@@ -133,7 +133,7 @@ def _drawn(world: World, kind: int, number: int, random: np.random.Generator) ->
 
 
 def aspects(world: World) -> tuple[int, ...]:
-    """Returns the number of values in each row of the result of :func:`appearances`."""
+    """Returns the number of possible values in each row of the array from :func:`appearances`."""
     looks = len(NOUNS) + len(SCENES) + 1
     return (looks, len(COLORS) + 2, MOST_OF_A_NOUN + 1) if world.telling else (looks,)
 

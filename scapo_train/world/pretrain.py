@@ -1,11 +1,12 @@
-"""Small Qwen2.5-VL model that describes the world, trained first to see and then to describe.
+"""Small Qwen2.5-VL model that describes the pictures of a small world. Its vision tower is trained first, and then its
+language model.
 
 First, the vision tower is trained with linear classifiers that predict the appearance of each cell. Then the tower is
 frozen, all pictures are encoded once, and the language model is trained on captions that omit some objects and invent
 others, as human captions do. Models for other worlds are obtained by continuing the training of the model for
-``plain``, because a model would learn to write, but not to look at the pictures, if all scenes had the same nouns.
-Models of ``telling``, where objects have colors, start from random weights. The result is a start model for alignment
-that recognizes more objects than it names, and names objects that are absent.
+``plain``. If all scenes had the same nouns from the beginning, a model would learn to write, but not to look at the
+pictures. Models of ``telling``, where objects have colors, start from random weights. The result is a start model for
+alignment that recognizes more objects than it names, and names objects that are absent.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lessons:
-    """Length of the training run of the small model.
+    """Length of the small model's pretraining.
 
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
-        speak: Number of steps for which the language model is trained on pictures of the world ``plain``.
-        move: Number of additional steps on pictures from another world.
+        speak: Number of steps for the language model if the model is not built from that of ``plain``.
+        move: Number of steps for the language model if training continues from the model for ``plain``.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
         captions: Number of captions per picture in a step.
@@ -65,7 +66,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
     """Trains a model and writes it with its tokenizer and image processor to ``folder``.
 
     Args:
-        world: Rules that govern the pictures.
+        world: Rules for drawing the pictures.
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
         seed: Seed for weights, pictures and captions.
@@ -196,7 +197,9 @@ def _features(
 
 
 def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
-    """Returns the ids, the positions and the next position of the prompt, which is the same for all pictures."""
+    """Returns the token ids and the positions of the prompt, which is the same for all pictures, and the first position
+    after the prompt.
+    """
     turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
     text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)

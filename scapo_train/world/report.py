@@ -238,16 +238,16 @@ def write(world: World, folder: Path) -> str:
 
 
 def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> None:
-    """Draws ``hal_rate``, ``cover_rate`` and ``cap_score`` over the training steps, and the final ``hal_rate`` and
-    ``cover_rate`` of all schemes in one plane.
+    """Draws ``hal_rate``, ``cover_rate`` and ``cap_score`` over the training steps, and plots the final ``hal_rate``
+    against the final ``cover_rate`` of all schemes.
 
     Thick lines show means over trials, and thin lines show single trials. ``hal_rate`` is omitted if ``cover_rate`` is
-    below 5 %, because ``hal_rate`` is then computed from few claims. In the plane, the dotted line shows ideal
+    below 5 %, because ``hal_rate`` is then computed from few claims. In the second plot, the dotted line shows ideal
     describers with increasing readiness to guess (``ideal.py``).
 
     Args:
         path: Image file to write.
-        world: Rules that govern the pictures.
+        world: Rules for drawing the pictures.
         folder: Folder of the training runs.
         found: Lines of the results. The first line is for the model before alignment, and the other lines are for the
             schemes.

@@ -77,7 +77,7 @@ class Signal:
 
     Attributes:
         snr: Squared signal-to-noise ratio of one batch.
-        signal: The part's share of the squared length of the mean of the whole gradient.
+        signal: Share that the part contributes to the squared length of the whole mean gradient.
         noise: Share that the part contributes to the noise of the whole gradient.
     """
 
@@ -252,7 +252,7 @@ class Gradients:
 
     def _decisions(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the log-probabilities of the tokens, and those of the decision to end or continue at each token. Both
-        allow back-propagation.
+        are differentiable.
         """
         policy, targets = self.trainer.policy, micro.batch.targets
         (end,) = policy.ends
@@ -297,7 +297,7 @@ def measure(
     """Measures the signal and noise for all seeds, writes ``snr.json``, and returns the tables.
 
     Args:
-        world: Rules that govern the pictures.
+        world: Rules for drawing the pictures.
         output: Folder of the experiment. Existing start models are reused, and missing models are trained.
         schemes: Names of schemes in SCHEMES, except schemes that train on pairs.
         seeds: Seeds for the pictures, the start models, the prompts and the samples.

@@ -84,7 +84,7 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
-    """Returns the complete content of a picture as a record of a scene graph (docs/claims.md)."""
+    """Returns the complete scene graph of a picture as a record (docs/claims.md)."""
     colors = list(COLORS)
     things = []
     for noun, cell, color, number in zip(scene.nouns, scene.cells, scene.colors, scene.numbers, strict=True):

@@ -6,26 +6,25 @@ for any number of rounds. With probability 1 - alpha, the intervals for ALL roun
 last round, regardless of the stopping rule.
 
 *One label.* Those cells of a label that the judge calls present (or absent) form a finite population of size ``cells``.
-Of the cells in the population, ``checked`` cells are sampled, and ``wrong`` cells are found to be wrong. Cells are
-drawn without replacement, so the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of
-wrong cells (Wright 1991) are obtained by inverting the two one-sided tests based on the number in the sample, as
-Clopper and Pearson (1934) do for the binomial distribution. If all cells of a rare label have been checked, no
-uncertainty remains. The combination of three draws (see draws.py) does not affect the bounds. The number of drawn
-present pairs depends only on the numbers of present cells. Given the number of drawn present pairs, the pairs are a
-simple random sample.
+Of these cells, ``checked`` are sampled, and ``wrong`` of the sampled cells are found to be wrong. Cells are drawn
+without replacement, so the number of wrong cells in the sample is hypergeometric. Exact bounds on the number of wrong
+cells (Wright 1991) are obtained by inverting the two one-sided tests based on the number in the sample, as Clopper and
+Pearson (1934) do for the binomial distribution. If all cells of a rare label have been checked, no uncertainty remains.
+The combination of three draws (see draws.py) does not affect the bounds. The number of drawn present pairs depends only
+on the numbers of present cells. Given the number of drawn present pairs, the pairs are a simple random sample.
 
 *All false positives.* The draw among all present cells is a simple random sample of these cells, so the bounds above
 apply.
 
-*All errors.* Every label has N_l cells, of which D_l are wrong, and the same number n_l of uniform draws from these
-cells. The pooled count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is
-distributed as a sum of independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is
-Poisson-binomial, and its mean is sum n_l D_l / N_l. According to Hoeffding (1956), at distances of at least one from
-the mean, a Poisson-binomial count has lighter tails than the binomial distribution with the same mean. Therefore, the
-binomial Clopper-Pearson interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean
-multiplied by the largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l
-are equal, multiplying by this ratio does not widen the interval. The additional draws of present cells are not used.
-The same argument gives bounds on the number of cells that are wrongly called absent.
+*All errors.* A label l has N_l cells, of which D_l are wrong, and n_l of its cells are drawn uniformly. The pooled
+count of wrong cells is a sum of independent hypergeometric counts. Each hypergeometric count is distributed as a sum of
+independent Bernoulli variables (Vatutin & Mikhailov 1982). Therefore, the pooled count is Poisson-binomial, and its
+mean is sum n_l D_l / N_l. According to Hoeffding (1956), at distances of at least one from the mean, a Poisson-binomial
+count has lighter tails than the binomial distribution with the same mean. Therefore, the binomial Clopper-Pearson
+interval is valid and conservative. D_l equals (N_l / n_l) (n_l D_l / N_l). Therefore, the mean multiplied by the
+largest (smallest) N_l / n_l is an upper (lower) bound on the number of wrong cells. If all N_l / n_l are equal,
+multiplying by this ratio does not widen the interval. The additional draws of present cells are not used. The same
+argument gives bounds on the number of cells that are wrongly called absent.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def pairs_table(round_: Round, store: Store) -> bytes:
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, PersonAnswer]]:
-    """Reads the new answers to a round's pairs from CSV (with a header) or JSON Lines with the fields ``image_id,
-    label, verdict`` and, in a run of claims, ``claim``, and returns these answers.
+    """Reads the new answers to a round's pairs from CSV (with a header) or JSON Lines. The fields are ``image_id,
+    label, verdict`` and, in a run of claims, ``claim``.
 
     Lines without a verdict and answers that the round already contains are skipped.
 

@@ -152,7 +152,7 @@ class Round:
 
         Args:
             pair: Position of the pair among the drawn pairs.
-            answer: The answer. The answer None retracts an earlier answer.
+            answer: Answer of the person, or None to retract an earlier answer.
             by: Name of the person who answers.
             version: Version of the pair that the person saw, or None to skip the version check.
 
@@ -580,7 +580,7 @@ def _packed(array: NDArray[Any]) -> str:
 
 
 def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
-    """Decompresses data of exactly ``size`` bytes.
+    """Decompresses data, and checks that the result has exactly ``size`` bytes.
 
     Raises:
         ValueError: If the size of the decompressed data is not ``size``. Data that is larger than expected is not

@@ -1,4 +1,4 @@
-"""The local web page on which a person answers a round.
+"""The local web page on which a person answers the questions of a round.
 
 The server listens only on 127.0.0.1. Three checks reject requests from other pages in the person's browser. Every URL
 begins with a random token. The Host header must be a loopback name, to prevent DNS rebinding. Requests that change data
@@ -52,7 +52,7 @@ _HEADERS = {
 
 
 class Refused(ScapoError):
-    """Raised for a rejected request.
+    """Error for a request that the server rejects.
 
     Args:
         status: HTTP status of the reply.
@@ -67,7 +67,7 @@ class Refused(ScapoError):
 def picture(path: str) -> tuple[bytes, str]:
     """Returns an image in a format that browsers can display, and the MIME type of this format.
 
-    The result is the content of the image file, or a PNG if browsers cannot display the format of the file.
+    The image is returned as stored, or as a PNG if browsers cannot display its format.
 
     Raises:
         ImageFault: If the file is not found or is not a readable image.
@@ -132,7 +132,7 @@ class QcServer(ThreadingHTTPServer):
         self._assets = {name: (folder.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
 
     def get(self, place: str) -> tuple[bytes, str]:
-        """Returns the body and the MIME type of the reply to a GET request for a path below the token.
+        """Returns the body and the MIME type of the reply to a GET request for a path, given without the token.
 
         Raises:
             Refused: If the path does not exist.
@@ -158,7 +158,7 @@ class QcServer(ThreadingHTTPServer):
         """Executes a request that the page sends.
 
         Raises:
-            Refused: If the request is rejected. Nothing is changed.
+            Refused: If the request is rejected. A rejected request changes nothing.
         """
         with self._turn:
             try:
@@ -294,9 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _place(self) -> str:
-        """Returns the part of the path that lies below the token. A request with a wrong Host header or token is
-        rejected.
-        """
+        """Returns the part of the path after the token. A request with a wrong Host header or token is rejected."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")

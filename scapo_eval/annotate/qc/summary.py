@@ -42,7 +42,7 @@ SIDES = {"present": PRESENT, "absent": ABSENT}
 
 @dataclass(frozen=True)
 class _Sample:
-    """The results of a draw, stored as (images, labels) masks on which all estimates are based.
+    """The results of a draw, as (images, labels) arrays. All estimates are based on these arrays.
 
     Attributes:
         judged: Verdicts at the time of the draw (1, 0 or -1; not a mask).
@@ -166,7 +166,7 @@ class PeopleAgreement:
     disputed: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the agreement in the form of a record in ``qc/summary.json``."""
+        """Returns the agreement as a record for ``qc/summary.json``."""
         return {**asdict(self), "disputed": len(self.disputed)}
 
 
@@ -203,7 +203,7 @@ def agreement(first: Round, second: Round) -> PeopleAgreement:
 
 
 def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
-    """Writes ``qc/summary.json``, whose content the data card includes, and returns the summary."""
+    """Writes ``qc/summary.json``, and returns the summary. The data card includes a summary with the same fields."""
     summary = summarize(store, confidence=confidence)
     with atomic_write(summary_path(store)) as stream:
         stream.write(dump_json(summary) + b"\n")
@@ -214,7 +214,7 @@ def read_summary(store: Store) -> dict[str, Any]:
     """Reads the summary that :func:`write_summary` wrote.
 
     Raises:
-        InputError: If the file cannot be read, or if it lacks required content.
+        InputError: If the file cannot be read, or if it is not a summary of quality control.
     """
     path = summary_path(store)
     summary = read_json(path)
@@ -230,7 +230,9 @@ def summary_path(store: Store) -> Path:
 
 
 def refine_command(folder: str | Path, summary: dict[str, Any]) -> str | None:
-    """Returns the command that asks the judge again about the labels with errors, or None if there are no labels."""
+    """Returns the command that asks the judge again about the labels with errors, or None if there are no such labels
+    or if the cells are claims.
+    """
     if not summary["refine"] or summary["claims"]:
         return None
     labels = ",".join(summary["refine"])

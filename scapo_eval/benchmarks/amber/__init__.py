@@ -76,9 +76,9 @@ class ScoredAnswer:
     """Score of one answer: the credit for a description, or the verdict on the answer to a question.
 
     Attributes:
-        response: Answer.
+        response: The answer that was scored.
         credit: Credit that a description receives.
-        nouns: Number of all nouns in a description, which is counted only in parity mode.
+        nouns: Number of all nouns in a description; this number is counted only in parity mode.
         said: Parsed answer to a question, or None if it is neither yes nor no.
     """
 
@@ -90,8 +90,8 @@ class ScoredAnswer:
     __repr__ = fields_in_short
 
     def record(self) -> dict[str, Any]:
-        """Returns the line of evidence for one answer as a mapping. The fields in the evidence of a description are
-        named after the lists in the official script.
+        """Returns the evidence for one answer as a mapping, which becomes one line of the evidence file. The fields in
+        the evidence of a description are named after the lists in the official script.
         """
         record: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
@@ -120,7 +120,8 @@ class ScoredResponses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AmberCounts:
-    """Counts of all answers of one system. The counts of a file are the sum of the counts of its parts.
+    """Counts of all answers of one system. The counts of separate parts of a file can be added to obtain the counts of
+    the file.
 
     Attributes:
         table: Counts per image.
@@ -143,7 +144,7 @@ class Amber:
     """Scorer for AMBER answers, which can be reused for many systems.
 
     Args:
-        data: Data of the benchmark.
+        data: Annotations and questions of AMBER.
         mode: ``embedded``, or ``parity`` to find nouns with NLTK, as the official script does.
         similarity: Relation that determines which words count as equal.
         answers: Name of the parsing rule for yes/no answers (one of ANSWERS), or None for the default of the mode.
@@ -151,7 +152,7 @@ class Amber:
 
     Raises:
         MissingExtra: If parity mode is requested and NLTK is not installed.
-        InputError: If the mode or the rule is unknown.
+        InputError: If the mode or the parsing rule is unknown.
     """
 
     def __init__(
@@ -189,14 +190,14 @@ class Amber:
         Args:
             responses: Answers from :func:`read_responses`, which must be read with ``official=True`` in parity mode.
             name: Name of the system.
-            resampling: Settings for the intervals.
-            on_progress: Callback with the argument that :meth:`NltkNouns.find_batch` defines.
+            resampling: Resampling settings for the confidence intervals.
+            on_progress: Callback whose argument is described in :meth:`NltkNouns.find_batch`.
         """
         verdicts = self.verdicts(responses.scored, on_progress)
         return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
 
     def counted(self, responses: Responses, verdicts: Sequence[ScoredAnswer]) -> AmberCounts:
-        """Returns the counts of answers with their verdicts."""
+        """Returns the counts that result from the answers and their verdicts."""
         rows = np.zeros((len(verdicts), len(COLUMNS)), dtype=np.int64)
         described = [k for k, verdict in enumerate(verdicts) if verdict.credit]
         rows[described, : len(GENERATIVE)] = np.array(
@@ -230,7 +231,7 @@ class Amber:
             found: Counts of all answers.
             name: Name of the system.
             bad_files: Errors for the files that could not be read and were omitted.
-            resampling: Settings for the intervals.
+            resampling: Resampling settings for the confidence intervals.
         """
         questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
         unparsed = sum(said is None for _, said in questions)
@@ -313,8 +314,8 @@ class Amber:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
-        """Returns a mapping from the name of each accuracy to a mapping from each item id to a bool that is True if the
-        item was answered correctly. McNemar's test compares these mappings.
+        """Returns, for each accuracy metric, a mapping from item ids to bools that are True if the item was answered
+        correctly. McNemar's test compares these mappings.
         """
         right: dict[str, dict[str, bool]] = {}
         for number, said in questions:
@@ -341,7 +342,7 @@ def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
 
 
 def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
-    """Yields the names of the columns in which the answer to one question is counted."""
+    """Yields the indices of the columns in which the answer to one question is counted."""
     item = verdict.response.item
     if isinstance(item, Description):
         return

@@ -78,7 +78,7 @@ class AmberData:
     """Annotations and questions of AMBER.
 
     Attributes:
-        items: Items. The item with id k is at position k - 1.
+        items: Generative items and yes/no questions. The item with id k is at position k - 1.
         words: Closed vocabulary, sorted.
         safe: Words that never count as hallucinated.
         images: Canonical image id of each item, or None if the query files are missing.

@@ -1,6 +1,7 @@
 """AMBER's metrics as functions of summed counts, and the values that the official script prints.
 
-The positive class of precision and recall is "no", the correct answer to questions about absent content.
+The positive class of precision and recall is "no", the correct answer to questions about objects, attributes or
+relations that are absent from the image.
 """
 
 from __future__ import annotations

@@ -35,15 +35,15 @@ def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], nea
     """Assigns each mention in a description to the slots that it covers.
 
     A mention of a supported word covers the slot of this word. Any other mention is hallucinated, unless a similar word
-    is supported. If the word of a mention is not itself supported, the mention is also looked up twice among the words
-    that people expect to be hallucinated: first exactly, then by similarity from the start of the list. One mention can
-    therefore count for two slots.
+    is supported. If the word of a mention is not itself supported, the mention is also looked up among the words that
+    people expect to be hallucinated. The first lookup is exact, and the second uses similarity from the start of the
+    list. One mention can therefore count for two slots.
 
     Args:
         item: Annotated image.
         mentions: Mentioned words of the vocabulary.
         safe: Words that are never hallucinated and cover no slot.
-        near: Similar words. An empty mapping disables similar words.
+        near: Mapping from each word to similar words. An empty mapping disables similar words.
     """
     flags: list[int] = []
     cover = [0] * len(item.truth)

@@ -2,9 +2,10 @@
 
 The official script tags every word with NLTK, keeps the nouns, lemmatizes them with WordNet, and removes all nouns
 outside the 418 words of ``relation.json``. Only the 418 words affect the score, so this finder looks for the words
-directly instead of tagging every word. The finder uses a table of the words' forms. For forms that the tagger often
-classifies as a verb or an adjective, the finder also checks typical contexts (``to watch the``, ``a laptop computer``,
-``the sheep appears``). ``benchmarks/amber.py`` measures how far the results differ from those of the script.
+directly instead of tagging every word. The finder uses a table with the singular and plural forms of the words. For
+forms that the tagger often classifies as a verb or an adjective, the finder also checks typical contexts (``to watch
+the``, ``a laptop computer``, ``the sheep appears``). ``benchmarks/amber.py`` measures how far the results differ from
+those of the script.
 
 Two properties of the official script are reproduced because published values depend on them. Case matters: the script
 does not find a tree in ``Trees`` at the start of a sentence. The script uses WordNet's shortest lemma: ``men`` remains
@@ -231,7 +232,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Words next to which a form is not a noun."""
+    """Neighboring words that show that a form is not used as a noun."""
 
     before: frozenset[str]
     after: frozenset[str]

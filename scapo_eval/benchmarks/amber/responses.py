@@ -31,7 +31,9 @@ LAST_ID = 15220
 
 
 def recognize(answers: Sequence[Answer]) -> str | None:
-    """Returns the kind of an answer file if its ids and texts belong to AMBER, otherwise None."""
+    """Returns a name for an answer file, such as "AMBER's descriptions", if its ids and texts can belong to AMBER,
+    otherwise None.
+    """
     numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
     if not numbers or len(numbers) < len(answers):
         return None
@@ -106,17 +108,18 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
 
     Args:
         path: Path of the file, ``-`` for standard input, or records in memory.
-        data: Data of the benchmark.
+        data: Annotations and questions of AMBER.
         official: True for the official reading, which accepts everything that the official script accepts. In the
-            official reading, repeated items are counted each time, the ids 0, -1... refer to positions from the end,
-            true is read as 1, null counts as a wrong answer to a question, and an empty list counts as a valid run.
+            official reading, repeated items are counted each time, and the ids 0, -1... refer to positions from the
+            end. The value true is read as 1, null counts as a wrong answer to a question, and an empty list counts as a
+            valid run.
         skip_bad: True to omit and count faulty records.
 
     Raises:
         InputErrors: If records are faulty and ``skip_bad`` is False. The following are faults: a missing or unknown id,
             a missing text, different answers to one item, an image that does not match the item, and answers from
             several models.
-        InputError: If the file is not a file of AMBER answers, or if it contains no answers that can be scored.
+        InputError: If the file does not contain AMBER answers, or if it contains no answers that can be scored.
     """
     name = display_name(path)
     path = path if isinstance(path, Records) else Source.of(path)

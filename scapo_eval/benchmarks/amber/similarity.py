@@ -55,7 +55,7 @@ class Similarity:
             words: Closed vocabulary.
 
         Raises:
-            InputError: If the file or the model is not found, or the file has another format.
+            InputError: If the file or the model is not found, or if the file has a different format.
             MissingExtra: If the matrix of the model is not cached and spaCy is not installed.
         """
         if source == "none":

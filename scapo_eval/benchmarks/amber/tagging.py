@@ -30,7 +30,7 @@ class Tagger(Protocol):
     version: str
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in the order of the text and including repetitions."""
+        """Returns the noun lemmas of every text in order of occurrence, including repetitions."""
         ...
 
 
@@ -44,7 +44,7 @@ class NltkNouns:
 
     Raises:
         MissingExtra: If NLTK is not installed.
-        InputError: If the cache file has another format.
+        InputError: If the cache file has a different format.
     """
 
     def __init__(self, workers: int | None = None, cache_file: str | Path | None = None) -> None:
@@ -58,7 +58,7 @@ class NltkNouns:
         self._known: dict[str, list[str]] = self._read_cache() if self._cache_file else {}
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
-        """Returns the noun lemmas of every text, in the order of the text and including repetitions.
+        """Returns the noun lemmas of every text in order of occurrence, including repetitions.
 
         Args:
             texts: Answers to tag.

@@ -70,8 +70,8 @@ def scored_by_profile(
     per_caption: str | None,
     scoring: ScoringOptions | None,
 ) -> list[Run]:
-    """Scores caption files by the objects that a profile finds. ``score`` is called with the path, the profile, the
-    oracle and the options.
+    """Scores caption files by the objects that a profile finds. The function ``score`` is called for each file, with
+    the path, the profile, the oracle and the options.
     """
     scoring = scoring or ScoringOptions()
     if truth is None:
@@ -149,10 +149,10 @@ def chair(
         synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
             None for CHAIR's own words.
         vocabulary: Labels and their aliases for the profile ``native``. None selects coco80.
-        claims: Name of the reading that selects the mentions to count with the profile ``native``.
+        claims: Name of the reading, which selects the mentions to count with the profile ``native``.
         name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
         skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
-        workers: Number of parsing and matching processes or, with ``opera``, of tagging processes. The default is one
+        workers: Number of processes for parsing and matching or, with ``opera``, for tagging. The default is one
             process; with ``opera``, it is one process per processor.
 
     Raises:

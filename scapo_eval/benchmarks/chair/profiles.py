@@ -61,7 +61,7 @@ class Profile(Protocol):
     Attributes:
         name: Name of the profile, one of PROFILES.
         vocabulary: Objects that the profile can find.
-        fields: Settings for the signature that determine how captions are read.
+        fields: Settings that determine how captions are read, as fields of the signature.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Native:
 
     Args:
         vocabulary: Vocabulary to match.
-        claims: Name of the reading that selects the mentions that count; see :mod:`scapo_eval.matching.uses`.
+        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"

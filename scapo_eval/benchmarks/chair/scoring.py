@@ -34,7 +34,7 @@ def _precision(sums: Sums) -> Floats:
 
 
 def _natively(formula: Formula) -> Formula:
-    """Returns the same formula for the counts of the native profile."""
+    """Returns a formula that applies the given formula to the counts of the native profile."""
     return lambda sums: formula({name.removesuffix(NATIVE): value for name, value in sums.items() if NATIVE in name})
 
 
@@ -104,7 +104,8 @@ class ChairScorer(Scorer):
 
     Attributes:
         profile: Profile for reading captions; its objects are the labels of the first ground truth.
-        native: Native profile, with the labels of the second ground truth, for additional metrics. None omits it.
+        native: Native profile, with the labels of the second ground truth, for additional metrics. If ``native`` is
+            None, the additional metrics are omitted.
     """
 
     profile: Profile = field(kw_only=True)
@@ -187,7 +188,7 @@ def score_chair(
         options: Settings; see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         native: Native profile whose metrics (``chair_s_native`` and so on) are added to those of ``profile``.
         name: Name of the system. The default is the name of the file.
-        resampling: Settings for the intervals.
+        resampling: Resampling settings for the confidence intervals.
         on_block: Callback that receives the scorer and each scored block, in the order of the file.
         on_progress: Callback that receives the number of raw bytes of each scored block.
 

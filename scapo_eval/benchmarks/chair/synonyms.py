@@ -1,8 +1,8 @@
 """CHAIR's word lists: the words of each object, and the pairs of words that the scripts treat as one word.
 
-A caption is represented as a string with one character per word (see :class:`WordReader`). Merging pairs from the left
-then requires only one regular-expression substitution, counting words one call of ``len``, and removing a word one call
-of ``str.replace``. Python runs all of these operations in C.
+A caption is represented as a string with one character per word (see :class:`WordReader`). With this representation,
+pairs are merged from the left by a single regular-expression substitution. Words are counted by one call of ``len``,
+and a word is removed by one call of ``str.replace``. Python runs all of these operations in C.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Synonyms:
 
     Attributes:
         source: Display name of the file.
-        words: Word, exactly as in the file -> word that names its object (the first word of the line).
+        words: Mapping from each word, exactly as in the file, to the word that names its object (the first word of the
+            line).
     """
 
     source: str
@@ -70,7 +71,7 @@ class Synonyms:
         (``iPhone``) therefore never matches a caption. If a word occurs on two lines, the later line applies.
 
         Raises:
-            InputError: If the file cannot be read, is empty, or has another format.
+            InputError: If the file cannot be read, is empty, or has a different format.
         """
         name = display_name(path)
         words: dict[str, str] = {}

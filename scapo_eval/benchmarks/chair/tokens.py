@@ -4,9 +4,9 @@ lower-cased text, but does not require NLTK.
 The rules are the project's own description of NLTK's behavior. ``sentence_tokens`` processes a single sentence.
 ``split_chunk`` also finds where sentences end. NLTK detects the ends of sentences with a trained splitter. In this
 tokenizer, every ``.`` at the end of a white-space chunk ends a sentence, except after a number or a single letter.
-Abbreviations (``mr.``) therefore also end a sentence. In none of 7,161 real captions does this difference from NLTK
-change the object list. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be
-looked up in a table.
+Abbreviations (``mr.``) therefore also end a sentence. This difference from NLTK changes the object list of none of
+7,161 real captions. The tokens of a chunk therefore depend only on the chunk and the text after it, and can be looked
+up in a table.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _ends_numbered(chunk: str) -> bool:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yields each chunk of text delimited by whitespace, the whitespace after it, and whether another chunk follows."""
+    """Yields, for each chunk of text between white space, the chunk, the white space after it, and a flag that is True
+    if another chunk follows.
+    """
     for match in _CHUNK.finditer(text):
         yield match[1], match[2], match.end() < len(text)
 

@@ -1,4 +1,4 @@
-"""CHAIR's ground truth, which combines COCO's annotated objects with the objects in its five captions per image."""
+"""CHAIR's ground truth, which combines COCO's annotated objects with the objects in COCO's five captions per image."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def joined_truth(
         instances: ``instances_*.json`` files (CHAIR uses the files for the train and val splits).
         captions: ``captions_*.json`` files for the same images.
         profile: Profile that reads the captions, and whose objects are the labels.
-        warn: Callback for a warning about images that occur in only one of the two kinds of file. They are omitted.
+        warn: Callback for a warning about images that occur only in the instances files or only in the captions files.
+            These images are omitted.
 
     Returns:
         The ground truth, in which an image contains every object that is annotated or that one of its captions
