@@ -291,8 +291,8 @@ class Credit:
         truncated: Treatment of the last piece of a truncated response.
         resample: Maximum number of times that ``dapo`` in its original form resamples groups whose rewards are all
             equal.
-        overlong: Number of tokens before ``max_new_tokens`` over which the length penalty of ``dapo`` in its original
-            form grows from 0 to 1.
+        overlong: Length, in tokens, of the interval before ``max_new_tokens`` in which the length penalty of the
+            original ``dapo`` grows from 0 to 1.
     """
 
     scheme: str = "scapo"

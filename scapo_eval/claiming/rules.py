@@ -2,7 +2,7 @@
 
 The words and examples are stored as data in ``cues.yaml``; docs/claims.md defines claims. Each rule starts at a place
 in the words of a batch (:mod:`~scapo_eval.claiming.tokens`). The input of a rule consists of words and of the places
-where objects or position phrases begin. In the result, words are identified by their distance from the place.
+where objects or position phrases begin. The result identifies each word by its offset from the given position.
 ``memory.py`` stores the results of earlier readings, and ``extract.py`` determines which objects a relation connects.
 """
 
@@ -165,7 +165,7 @@ class Between(NamedTuple):
         apposed: True if what follows is about the first object: "a group of people, possibly children, sitting", "the
             floor of the bathroom is".
         led: Relation from the first object to the second.
-        item: The second object as the next item of a list.
+        item: The relation to the second object, if the second object is the next item of a list.
         after_and: Same as ``item``, but for a list that begins after "with", as in "with its nose raised and its tail
             down".
         again: Relation after a later verb in the clause, as in "is blue with a pattern and is above a house".

@@ -47,8 +47,8 @@ class Tokens(NamedTuple):
     """The words of a batch of captions, with AHEAD empty words before, between and after the captions.
 
     Attributes:
-        lowered: The captions in lower case, separated by AHEAD NUL characters, with one ASCII character in place of
-            each character.
+        lowered: The captions in lower case, separated by AHEAD NUL characters. Every character is mapped to a single
+            ASCII character.
         base: (captions,) offset of each caption in ``lowered``.
         code: (words,) code of each word. The code of an empty word is 0.
         start, end: (words,) span of each word in ``lowered``.
@@ -87,7 +87,7 @@ _CONTROL = str.maketrans(_RESERVED, "\x01" * 5)
 
 
 def _lowered(texts: Sequence[str]) -> list[str]:
-    """Returns lower-case ASCII texts of the same lengths."""
+    """Converts texts to lower-case ASCII without changing their lengths."""
     together = "".join(texts)
     if any(map(together.__contains__, _RESERVED)):
         texts = [text.translate(_CONTROL) for text in texts]

@@ -302,8 +302,8 @@ def refine_command(
     forecast: bool,
     settings: EngineSettings,
 ) -> int:
-    """Asks a judge again about those cells of RUN that the options select. All decisions of people and all earlier
-    verdicts are kept.
+    """Asks a judge again about those cells of RUN that the options select. All human decisions and all earlier verdicts
+    are kept.
     """
     from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 

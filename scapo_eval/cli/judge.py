@@ -101,8 +101,9 @@ def mmhal(
 ) -> int:
     """Rates answers to MMHal-Bench from 0 to 6. The judge reads only texts.
 
-    ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
-    writes them for the file of MMHal-Bench. The option --model specifies the judge.
+    ANSWERS contains one record per question, with the fields question, gt_answer, image_content and response (or
+    model_answer), in the format that ``scapo-eval answer`` writes for MMHal-Bench. The option --model specifies the
+    judge.
     """
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))

@@ -190,8 +190,8 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
 
 
 def read_verdicts(text: str, number: int) -> list[bool] | None:
-    """Returns True for each claim that the judge answers with "yes" and False for each "no", or None if the answer is
-    unreadable.
+    """Returns a list with True for each claim that the judge answers "yes" and False for each "no", or returns None if
+    the reply cannot be parsed.
     """
     words = read_lines(text, number, lambda word: word in ("yes", "no"))
     return None if words is None else [word == "yes" for word in words]

@@ -206,7 +206,7 @@ def run_card(
         started: Start time of the session.
         sampling: Sampling settings.
         prompts: Mapping from the names of the prompts to their texts.
-        images: Names of the images, of which the card contains the number and a hash.
+        images: Names of the images. The card records only their number and a hash.
         further: Additional facts to include in the card.
     """
     from .. import __version__

@@ -140,7 +140,7 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Yields the ambiguous aliases that no ignore phrase, compound or head contains."""
+    """Yields the ambiguous aliases that are not part of any ignore phrase, compound or head."""
     guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
     guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():

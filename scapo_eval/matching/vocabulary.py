@@ -191,7 +191,7 @@ class Vocabulary:
 
         Raises:
             InputError: If the name is unknown, or if the file is invalid.
-            InputErrors: If the aliases have conflicts. The error lists all conflicts in the vocabulary.
+            InputErrors: If the aliases conflict. The error lists all conflicts in the vocabulary.
         """
         text = str(name_or_path)
         shipped = shipped_vocabularies()

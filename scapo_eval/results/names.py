@@ -149,8 +149,8 @@ def reader_mark(name: str, signatures: Iterable[str]) -> str:
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
-    """Returns a one-line description of the quantity that a metric counts, in display names. Returns an empty text if
-    the quantity is unknown.
+    """Returns a one-line description of the quantity that a metric counts, using display names. Returns an empty text
+    if the quantity is unknown.
     """
     if name.endswith(NATIVE_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))

@@ -32,7 +32,7 @@ _COUNT = KINDS.index("count")
 
 
 class Unit(NamedTuple):
-    """A claim that states more than presence and is counted once per piece.
+    """A claim that asserts more than the presence of an object and is counted once per piece.
 
     Attributes:
         kind: Claim kind.

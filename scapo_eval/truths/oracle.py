@@ -1,8 +1,9 @@
 """The presence oracle, a lookup table of the objects in images.
 
 A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER word lists, ``{id:
-[labels]}`` maps) are closed only within their own label axis. A label of the axis that the source does not list for an
-image is absent. A label outside the axis is unknown. DOPA matrices define every cell explicitly.
+[labels]}`` maps) are closed only within their own label axis. If the source does not list a label of the axis for an
+image, the label counts as absent from that image. A label outside the axis is unknown. DOPA matrices define every cell
+explicitly.
 
 The modules ``truth*.py`` read and write the files.
 """

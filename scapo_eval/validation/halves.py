@@ -1,4 +1,4 @@
-"""Split of a set of human judgments by image into a half for fitting and selection, and a half for reporting."""
+"""Image-level split of a set of human judgments into one half for fitting and selection and another for reporting."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
         claims: Name of the reading that determines which mentions count.
 
     Returns:
-        An (items, 4) array with the numbers of hallucinated mentions, of hallucinated mentions that overlap a span
-        marked as wrong, of spans marked as wrong, and of such spans that overlap a hallucinated mention. All counts of
-        an item are 0 if its image is not in the ground truth, or if no annotator marked its caption.
+        An (items, 4) array. The columns count the hallucinated mentions, those that overlap a span marked as wrong, the
+        spans marked as wrong, and those that overlap a hallucinated mention. All counts of an item are 0 if its image
+        is not in the ground truth, or if no annotator marked its caption.
     """
     mentions = AliasMatcher(truth.vocabulary, claims).find_batch([item.caption for item in judgements.items])
     rows = truth.oracle.find_rows([item.image for item in judgements.items])

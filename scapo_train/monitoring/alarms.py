@@ -22,7 +22,7 @@ _DRIFTING = ("length", "cover_rate")
 
 @dataclass(frozen=True)
 class Alarm:
-    """Alarm for a problem that the metrics of a step indicate.
+    """Alarm for a problem indicated by the metrics of a step.
 
     Attributes:
         name: Name of the alarm in :data:`~scapo_train.config.ALARMS`.

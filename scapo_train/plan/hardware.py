@@ -64,7 +64,7 @@ def parse_gpus(text: str) -> tuple[int, str]:
     """Parses a text such as ``8xH100`` into (8, "H100"). The default number is 1.
 
     Raises:
-        InputError: If the text has another format, or if the GPU type is not in :data:`GPUS`.
+        InputError: If the text is not in the expected format, or if the GPU type is not in :data:`GPUS`.
     """
 
     def plain(name: str) -> str:

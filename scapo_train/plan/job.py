@@ -124,9 +124,7 @@ class Pass:
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """Returns the largest pass of :class:`scapo_train.preference.trainer.PreferenceTrainer`; this pass consists of
-        whole pairs.
-        """
+        """Returns the size of the largest pass of :class:`PreferenceTrainer`, in which pairs are never split."""
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
         return Pass(count * read[0], count * read[1], prompt, length)
 

@@ -42,8 +42,8 @@ def baseline(sampled: Sampled) -> Advantages:
 
 
 def baseline_place(sampled: Sampled) -> Advantages:
-    """Returns SCAPO's advantages minus the mean advantage of the tokens in the pieces with the same index in the other
-    responses to the prompt.
+    """Returns SCAPO's advantages after subtracting a baseline: the mean advantage of the tokens in the same-index
+    pieces of the other responses to the prompt.
 
     The piece index is known before a token is drawn, so the expected gradient is the same as in the paper. The index of
     the end-of-sequence token is one greater than that of the last piece. If no other response has a piece with this

@@ -227,7 +227,7 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
         output: Folder of the experiment. The files of the world are in the folder ``output / world.name``.
         trials: Trials to run.
         steps: Number of training steps per trial.
-        lessons: Length of the start models' training.
+        lessons: Training length of the start models.
         jobs: Number of parallel processes.
 
     Raises:

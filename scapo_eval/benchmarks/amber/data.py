@@ -50,7 +50,7 @@ class Description:
             slot.
         supported: Word -> slot of ``truth`` that is covered if a description mentions the word. The official script
             checks the words associated with annotations before the annotations themselves. Many annotated words
-            therefore cover the slot of another word.
+            therefore occupy another word's slot.
         expected: Mapping from each word to the slot of ``imagined`` that is covered if a description mentions the word.
     """
 
