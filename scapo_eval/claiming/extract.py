@@ -674,7 +674,7 @@ class _Chain:
         return True
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
-        """Returns the relation of the last item of clothing mentioned before position ``k`` in the same sentence."""
+        """Returns the relation of the last item of clothing mentioned before thing ``k`` in the same sentence."""
         for before in range(k - 1, max(k - 5, -1), -1):
             if self._apart[before + 1]:
                 return None

@@ -2,8 +2,8 @@ r"""Adapter for ms-swift 4.6: a GRPO trainer that assigns credit to each subsent
 
 ms-swift's GRPO trainer computes one advantage per response and expands the advantages to the (B, T) array
 ``grpo_batch.advantages``. :class:`ScapoGRPOTrainer` replaces the values of this array. Importing this module replaces
-ms-swift's trainer and registers the reward ``scapo``, the sum of the rewards of a response's pieces. This reward is only
-logged::
+ms-swift's trainer and registers the reward ``scapo``, the sum of the rewards of a response's pieces. This reward is
+only logged::
 
     SCAPO_TRUTH=truth.npz SCAPO_VOCABULARY=dopa160 swift rlhf --rlhf_type grpo \
         --external_plugins examples/recipes/ms_swift_plugin.py --reward_funcs scapo --loss_type dapo ...

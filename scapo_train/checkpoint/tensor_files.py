@@ -246,9 +246,7 @@ def _key(index: MetadataIndex) -> str:
 
 
 def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Returns the plain tensors that store a tensor: the tensor itself, or the codes and scales if it holds 8-bit
-    moments.
-    """
+    """Returns the ordinary tensors that store a tensor: the tensor itself, or the codes and scales of 8-bit moments."""
     if not is_traceable_wrapper_subclass(tensor):
         return {key: tensor}
     names, _ = tensor.__tensor_flatten__()
