@@ -147,7 +147,7 @@ def command(extras: Sequence[str]) -> int:
         echo(f"{state:8}{name or 'base':{width}}  {told}{purpose}")
         if state == "ok" and name == "nltk":
             bad += _nltk_data(name in extras)
-        if state == "ok" and name == "vllm":
+        if name == "vllm" and part.present and part.present[0].startswith("vllm "):
             bad += _vllm(name in extras)
     browser = shutil.which("chromium")
     told = browser or "missing: apt-get install chromium"

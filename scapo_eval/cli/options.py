@@ -127,7 +127,7 @@ def on_bad_record(command: Command) -> Command:
             default="fail",
             show_default=True,
             callback=lambda ctx, _, how: bool(ctx.params.pop("skip_bad_flag", False)) or how == "skip",
-            help="Faulty records are an error, or are omitted and counted in the signature.",
+            help="Faulty records are an error, or are omitted and counted (scores: in the signature).",
         ),
     ]
     for option in reversed(options):
