@@ -393,7 +393,9 @@ def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path,
 def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_bytes(GOOD + b'xx\n{"image_id": 1}\n{"image_id": 999, "caption": "x"}\n')
     refused(run(tmp_path / "c.jsonl", *OPTIONS, "--on-unknown-image", "skip", cwd=world), "c.jsonl:2", "c.jsonl:3")
-    done = run(tmp_path / "c.jsonl", *OPTIONS, "--on-bad-record", "skip", "--on-unknown-image", "skip", "--json", cwd=world)
+    done = run(
+        tmp_path / "c.jsonl", *OPTIONS, "--on-bad-record", "skip", "--on-unknown-image", "skip", "--json", cwd=world
+    )
     also = run(tmp_path / "c.jsonl", *OPTIONS, "--skip-bad", "--on-unknown-image=skip", "--json", cwd=world)
     assert also.stdout == done.stdout
     (system,) = json.loads(done.stdout)["systems"]
