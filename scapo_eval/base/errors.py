@@ -167,7 +167,10 @@ class FaultList:
         first, last, count = self._lines[error.path, error.reason]
         if count == 1 or not error.line:
             return error
-        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
+        counted = f" ({count:,} records, lines {first}-{last})"
+        reason, _, remedy = error.reason.rpartition("; ")
+        said = f"{reason}{counted}; {remedy}" if ": scapo-eval " in remedy else f"{error.reason}{counted}"
+        return InputError(said, path=error.path, line=first)
 
     def raise_if_any(self, remedy: str = "") -> None:
         """Raises InputErrors if faults were collected.

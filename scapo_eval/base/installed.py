@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -32,6 +35,29 @@ def install_command(extras: str) -> str:
         editable = "-e " if folder.get("editable") else ""
         return f"pip install {editable}'{unquote(urlsplit(url).path)}[{extras}]'"
     return f"pip install '{DISTRIBUTION}[{extras}]{f' @ {url}' if url else ''}'"
+
+
+_NEEDS: Mapping[str, tuple[str, str]] = {
+    r"scapo-eval (report|plot)\b": ("report", "jinja2"),
+    r"scapo-eval vocab (check|expand)\b": ("vocab", "inflect"),
+    r"scapo-eval chair\b.* --(profile opera|protocol chair-opera)\b": ("nltk", "nltk"),
+    r"scapo-eval (answer|describe|judge)\b": ("http", "aiohttp"),
+    r"\.parquet\b": ("formats", "pyarrow"),
+    r"\.xlsx\b": ("formats", "openpyxl"),
+}
+"""Pattern of a command -> extra that the command needs, and a module that the extra installs."""
+
+
+def runnable(command: str) -> str:
+    """Returns a command for a message. If the command needs a missing extra, a comment with the command that installs
+    the extra is appended.
+
+    Args:
+        command: Command line that begins with ``scapo-eval``.
+    """
+    needed = [needs for pattern, needs in _NEEDS.items() if re.search(pattern, command)]
+    missing = ",".join(dict.fromkeys(extra for extra, module in needed if find_spec(module) is None))
+    return f"{command}  # first: {install_command(missing)}" if missing else command
 
 
 def _origin() -> dict[str, Any]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..base.errors import InputError, InputErrors, check_choice
+from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_layout
@@ -119,6 +119,7 @@ class PairTally:
         pairs: Number of preference pairs.
         paired_prompts: Number of prompts with at least one pair.
         unknown_images: Number of responses that were omitted because their image has no ground truth.
+        skipped: Number of faulty records that were omitted.
     """
 
     responses: int
@@ -126,6 +127,7 @@ class PairTally:
     pairs: int
     paired_prompts: int
     unknown_images: int = 0
+    skipped: int = 0
 
 
 def pairs_of(
@@ -192,12 +194,13 @@ def _candidates(line: int, result: RewardResult, by: By) -> Iterator[tuple[str, 
 
 
 def pair_file(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle,
     settings: PairSettings,
     *,
     prompt: str | None = None,
+    skip_bad: bool = False,
     skip_unknown_images: bool = False,
     write: Callable[[Pair], object],
 ) -> PairTally:
@@ -209,6 +212,7 @@ def pair_file(
         oracle: Ground truth.
         settings: Settings for the selection of pairs.
         prompt: Prompt for responses whose records contain no prompt.
+        skip_bad: True to omit and count faulty records instead of raising an error.
         skip_unknown_images: True to omit responses to images that are unknown to the oracle.
         write: Callback that receives each pair.
 
@@ -219,7 +223,9 @@ def pair_file(
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
     unknown_images = 0
-    for response in captions_of(open_layout(path)):
+    skipped: list[InputError] = []
+    on_error = skipped.append if skip_bad else None
+    for response in captions_of(open_layout(path, on_error=on_error), on_error=on_error):
         if response.image_id not in oracle.index:
             unknown_images += 1
             if not skip_unknown_images:
@@ -240,7 +246,7 @@ def pair_file(
         pairs += 1
         paired.add((pair.image_id, pair.prompt))
     prompts = len({(response.image_id, response.prompt) for response in responses})
-    return PairTally(len(responses), prompts, pairs, len(paired), unknown_images)
+    return PairTally(len(responses), prompts, pairs, len(paired), unknown_images, len(skipped))
 
 
 def pair_record(pair: Pair, layout: PairFormat, by: By, image: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
+from ..files.source import Input
 from ..readers.captions import Captions, caption_blocks
 from ..rewarding.reward import FILE_WORDS, SubsentenceReward
 from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
@@ -70,7 +70,7 @@ class RewardScorer(Scorer):
 
 
 def reward_file(
-    path: str | Path,
+    path: Input,
     reward: SubsentenceReward,
     options: ScoringOptions | None = None,
     *,

@@ -514,7 +514,7 @@ class Sums:
         )
 
 
-SKIP = "to omit faulty records: --skip-bad (in Python: skip_bad=True)"
+SKIP = "to omit faulty records: --on-bad-record skip (in Python: skip_bad=True)"
 """Remedy for an input with some faulty records."""
 
 

@@ -34,6 +34,7 @@ from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT
 from .groups import Group
+from .options import complete_kinds
 
 _CLAIM_KINDS = "count,attribute,relation,text"
 _FORECAST_EVERY = 60.0  # seconds between forecasts during a pass
@@ -155,6 +156,7 @@ _probability = click.option(
     default=_CLAIM_KINDS,
     show_default=True,
     metavar="KIND,...",
+    shell_complete=complete_kinds,
     help="Kinds of claims, for --captions and --judged.",
 )
 @click.option(

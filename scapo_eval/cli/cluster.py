@@ -98,7 +98,8 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--on-bad-file",
             type=click.Choice(["fail", "skip"]),
-            help="With --engine: unreadable files are an error, or are omitted and reported.  [default: fail]",
+            help="With --engine: unreadable files are an error, or are omitted and reported (see also --on-bad-record)."
+            "  [default: fail]",
         ),
     ]
     return with_options(command, options, "cluster", Cluster)

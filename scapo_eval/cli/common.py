@@ -1,17 +1,38 @@
 """Options that all commands share: the size limit for files, and the protection of table cells that a spreadsheet would
-treat as formulas.
+treat as formulas. Also the shell completion of names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..base.text import guard_cells
 from ..files.limits import limit_decoded
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+"""Function that returns the values of a parameter that complete a text."""
+
+
+def completing(names: Callable[[click.Context], Iterable[str]]) -> Completion:
+    """Returns a completion of names, including the last name in a comma-separated list. For options that set a bound
+    (``METRIC=VALUE``), ``=`` is appended.
+
+    Args:
+        names: Function that returns all names for the context of the command.
+    """
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, begun = incomplete.rpartition(",")
+        end = "=" if "=" in str(param.metavar) else ""
+        return [CompletionItem(f"{before}{comma}{name}{end}") for name in names(ctx) if name.startswith(begun)]
+
+    return complete
+
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)

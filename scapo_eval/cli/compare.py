@@ -10,6 +10,7 @@ import click
 from ..base.errors import InputError
 from ..results.benchmark import benchmarks
 from ..results.results import NotResults, Run
+from .common import completing
 from .emit import emit
 from .files import INPUT
 from .options import Output, output_options
@@ -33,25 +34,30 @@ class Compare(click.Command):
         """Returns the context of the command of the benchmark that ``--benchmark`` names, or the context of ``compare``
         without this option. The benchmark's command requires at least two files.
         """
-        benchmark, rest = _take_benchmark(args)  # also for shell completion of that verb
+        # also for shell completion of that verb
+        benchmark, rest = _take_benchmark(args, lenient=bool(extra.get("resilient_parsing")))
         if benchmark is None:
             return super().make_context(info_name, args, parent, **extra)
         command = command_of(SETS[benchmark])
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
-        if len(context.params[files or ""]) < 2 and not context.resilient_parsing:
+        if not context.resilient_parsing and len(context.params[files or ""]) < 2:
             raise click.UsageError(f"one file is nothing to compare; to score it: scapo-eval {benchmark}", context)
         return context
 
 
-def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Returns the value of ``--benchmark``, and the remaining arguments."""
+def _take_benchmark(args: Sequence[str], *, lenient: bool) -> tuple[str | None, list[str]]:
+    """Returns the value of ``--benchmark``, and the remaining arguments. An unknown value is an error, except while the
+    shell completes it.
+    """
     for k, word in enumerate(args):
         if word == "--":
             break
         option, equals, value = word.partition("=")
         if option == "--benchmark":
             value = value if equals else "".join(args[k + 1 : k + 2])
+            if lenient and value not in VERBS:
+                break
             if value not in VERBS:
                 raise click.UsageError(f"unknown benchmark '{value}'; --benchmark accepts {', '.join(VERBS)}")
             return value, [*args[:k], *args[k + (1 if equals else 2) :]]
@@ -64,6 +70,7 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
     "--benchmark",
     metavar="NAME",
     expose_value=False,
+    shell_complete=completing(lambda ctx: VERBS),
     help=f"Compare captions or answers themselves: {', '.join(VERBS)}. Takes that verb's options, too.",
 )
 @output_options

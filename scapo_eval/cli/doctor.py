@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import click
 from ..base.installed import DISTRIBUTION, install_command
 from ..base.version import __version__
 from .codes import BAD_INPUT
+from .common import completing
 from .echo import echo
 
 FOR = {
@@ -37,6 +40,9 @@ FOR = {
     "verl": "the adapter for verl",
 }
 """Extra -> purpose. Extras for contributors are omitted."""
+
+VLLM_TESTED = ">=0.21,<0.33"
+"""Versions of vLLM from docs/compatibility.md that fit the extra ``train``. The tests ran with the newest of them."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -110,7 +116,7 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 
 
 @click.command("doctor")
-@click.argument("extras", nargs=-1)
+@click.argument("extras", nargs=-1, shell_complete=completing(lambda ctx: FOR))
 def command(extras: Sequence[str]) -> int:
     """Checks the installation: the base packages, and each extra with its purpose.
 
@@ -141,9 +147,30 @@ def command(extras: Sequence[str]) -> int:
         echo(f"{state:8}{name or 'base':{width}}  {told}{purpose}")
         if state == "ok" and name == "nltk":
             bad += _nltk_data(name in extras)
+        if name == "vllm" and part.present and part.present[0].startswith("vllm "):
+            bad += _vllm(name in extras)
+    browser = shutil.which("chromium")
+    told = browser or "missing: apt-get install chromium"
+    echo(f"{'ok' if browser else 'missing':8}{'chromium':{width}}  {told} (browser tests, pictures of the report)")
     if absent := [name for name, part in parts.items() if name and (part.missing or part.unfit)]:
         echo(f"\nAn extra is installed with: {install_command(absent[0])}")
     return BAD_INPUT if bad else 0
+
+
+def _vllm(needed: bool) -> list[str]:
+    """Prints whether the installed version of vLLM is in the tested range and whether it can be imported. Returns the
+    extra if it is needed and the import fails.
+    """
+    installed = version("vllm")
+    inside = "in" if fits(installed, VLLM_TESTED) else "outside"
+    told = f"{installed} is {inside} the tested range {VLLM_TESTED} (docs/compatibility.md)"
+    done = subprocess.run([sys.executable, "-c", "from vllm import LLM"], capture_output=True, text=True)
+    if done.returncode == 0:
+        echo(f"{'ok' if inside == 'in' else 'wrong':8}{'':4}vLLM's import works; {told}")
+        return []
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    echo(f"{'wrong':8}{'':4}vLLM's import fails ({last}); {told}")
+    return ["vllm"] if needed else []
 
 
 def _nltk_data(needed: bool) -> list[str]:

@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
+from ..base.errors import InputError
 from ..base.types import Answer
 from ..benchmarks.join import join
 from ..benchmarks.questions import read_questions
-from ..files.containers import open_rows
 from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json
 from ..readers.answers import answers_of, unique
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import OTHER_KEYS, ForeignCaption, Recognized, captions_under, kind_of, open_layout
+from ..readers.formats import ForeignCaption, keys_are_named, kind_of, open_layout
 from ..results.harness import handed_over, is_results, results_object
 from .echo import echo
 from .files import INPUT, OUTPUT, source_of
+from .options import key_options, on_bad_record
 
 
 @click.command("import")
@@ -38,8 +39,8 @@ from .files import INPUT, OUTPUT, source_of
     type=click.Choice(["captions", "answers"]),
     help="Kind of records to read, if the file is ambiguous.",
 )
-@click.option("--image-key", metavar="KEY", help="Key of the image ids, if it is unusual.")
-@click.option("--caption-key", metavar="KEY", help="Key of the captions, if it is unusual.")
+@key_options
+@on_bad_record
 @click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
 @click.option("--model", metavar="NAME", help="Model to import if a file contains several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose final results are imported.")
@@ -48,8 +49,7 @@ def command(
     files: tuple[str, ...],
     output: str,
     kind: str | None,
-    image_key: str | None,
-    caption_key: str | None,
+    skip_bad: bool,
     labels: str | None,
     model: str | None,
     name: str | None,
@@ -69,14 +69,12 @@ def command(
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
+    if keys_are_named() and (kind == "answers" or labels or name):
+        raise click.UsageError("--image-key and --caption-key are for captions")
+    skipped: list[InputError] = []
+    on_error = skipped.append if skip_bad else None
     inputs = [source_of(path) for path in files]
-    if image_key or caption_key:
-        if kind == "answers" or labels or name:
-            raise click.UsageError("--image-key and --caption-key are for captions")
-        layout = replace(OTHER_KEYS, captions=captions_under(image_key or "image_id", caption_key or "caption"))
-        kind, sources = "captions", [Recognized(layout, open_rows(path, warn=warn)) for path in inputs]
-    else:
-        sources = [open_layout(path, warn=warn) for path in inputs]
+    sources = [open_layout(path, on_error=on_error, warn=warn) for path in inputs]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")
@@ -96,9 +94,11 @@ def command(
     if kind == "captions" and labels:
         raise click.UsageError("captions have no labels")
     if kind == "captions":
-        records: Iterable[dict[str, Any]] = map(_caption_record, captions_of(source, model=model, warn=warn))
+        records: Iterable[dict[str, Any]] = map(
+            _caption_record, captions_of(source, model=model, on_error=on_error, warn=warn)
+        )
     else:
-        answers: Iterable[Answer] = answers_of(source, model=model)
+        answers: Iterable[Answer] = answers_of(source, model=model, on_error=on_error)
         if labels:
             run_of = join(list(answers), read_questions(labels), lambda _: None, source=source.rows.path)
             for note in run_of.notes:
@@ -120,6 +120,8 @@ def command(
             stream.write(dump_json(record) + b"\n")
             count += 1
     say(f"{source.rows.path}: {source.format.title}: {count:,} {kind} -> {_shown(output)}")
+    if skipped:
+        warn(f"{len(skipped):,} faulty records omitted; the first: {skipped[0]}")
     return 0
 
 

@@ -35,7 +35,7 @@ from .engine_options import (
 )
 from .files import OUTPUT, PLAIN
 from .groups import Group
-from .options import Command
+from .options import Command, complete_kinds
 
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -321,7 +321,7 @@ def facts(
 )  # fmt: skip
 @click.option(
     "--kinds", default="count,attribute,relation,text", show_default=True, metavar="KIND,...",
-    help="Claims to ask about: presence, count, attribute, relation, text.",
+    shell_complete=complete_kinds, help="Claims to ask about: presence, count, attribute, relation, text.",
 )  # fmt: skip
 @click.option(
     "--claims", "reading", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count."

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
 import click
-from click.shell_completion import CompletionItem
 
 from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.slicing import LENGTH
+from ..claiming.claim import KINDS
 from ..matching.uses import READINGS
-from ..results.benchmark import benchmark, has_benchmark
+from ..readers.formats import name_keys
+from ..results.benchmark import BENCHMARK_OF, benchmark, benchmarks, has_benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
 from ..truths.references import UNNAMED
+from .common import completing
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -87,18 +91,72 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
     return names
 
 
-def _complete_metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes the names of the benchmark's metrics, including the last name in a comma-separated list. For options
-    that set a bound, the completed text is ``METRIC=``.
+def metrics_of(ctx: click.Context) -> Iterable[str]:
+    """Returns the metrics of the command's benchmark (for ``validate``, those of ``score``), or of all benchmarks if
+    the command accepts several.
     """
-    name = "capscore" if ctx.info_name == "score" else ctx.info_name or ""
-    if not has_benchmark(name):
-        return []
-    before, comma, begun = incomplete.rpartition(",")
-    end = "=" if param.multiple else ""
-    record = benchmark(name)
-    metrics = dict.fromkeys([*record.headline, *record.metric_names, *record.meanings])
-    return [CompletionItem(f"{before}{comma}{metric}{end}") for metric in metrics if metric.startswith(begun)]
+    verb = (ctx.info_name or "").split()[-1]
+    name = "capscore" if verb == "validate" else BENCHMARK_OF.get(verb, verb)
+    records = [benchmark(name)] if has_benchmark(name) else benchmarks()
+    return dict.fromkeys(
+        metric for record in records for metric in (*record.headline, *record.metric_names, *record.meanings)
+    )
+
+
+complete_metrics = completing(metrics_of)
+complete_kinds = completing(lambda ctx: KINDS)
+complete_columns = completing(lambda ctx: [LENGTH])
+
+
+metrics_option = partial(
+    click.option, "--metrics", metavar="A,B", callback=metric_names, shell_complete=complete_metrics
+)
+"""Option that selects metrics, without its help text."""
+
+
+def on_bad_record(command: Command) -> Command:
+    """Adds ``--on-bad-record``. The command receives its value as ``skip_bad: bool``. The option ``--skip-bad`` of
+    earlier versions is hidden.
+    """
+    options = [
+        click.option("--skip-bad", "skip_bad_flag", is_flag=True, is_eager=True, hidden=True),
+        click.option(
+            "--on-bad-record",
+            "skip_bad",
+            type=click.Choice(["fail", "skip"]),
+            default="fail",
+            show_default=True,
+            callback=lambda ctx, _, how: bool(ctx.params.pop("skip_bad_flag", False)) or how == "skip",
+            help="Faulty records are an error, or are omitted and counted (scores: in the signature).",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def key_options(command: Command) -> Command:
+    """Adds ``--image-key`` and ``--caption-key``, which apply to all files that the command reads."""
+
+    def name(ctx: click.Context, param: click.Parameter, key: str | None) -> None:
+        if not ctx.resilient_parsing:
+            given = ctx.meta.setdefault(f"{__name__}.keys", {})
+            given[param.name] = key
+            name_keys(given.get("image_key"), given.get("caption_key"))
+            ctx.call_on_close(partial(name_keys, None, None))
+
+    options = [
+        click.option(
+            f"--{what}-key", metavar="KEY", callback=name, is_eager=True, expose_value=False, help=f"{help_text}."
+        )
+        for what, help_text in (
+            ("image", "Key of the image ids, if it is unusual"),
+            ("caption", "Key of the captions, if it is unusual"),
+        )
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 bootstrap_option = click.option(
@@ -124,13 +182,7 @@ def output_options(command: Command) -> Command:
         click.option(
             "--json", "as_json", is_flag=True, help="Same as --format json: one object with unrounded values."
         ),
-        click.option(
-            "--metrics",
-            metavar="A,B",
-            callback=metric_names,
-            shell_complete=_complete_metrics,
-            help="Show only these metrics, in this order.",
-        ),
+        metrics_option(help="Show only these metrics, in this order."),
         click.option("--intervals", is_flag=True, help="With markdown and latex: include intervals."),
         click.option(
             "-o",
@@ -167,6 +219,7 @@ def output_options(command: Command) -> Command:
         click.option(
             "--by",
             metavar="COLUMN",
+            shell_complete=complete_columns,
             help="Also report results by a column of the records (prompt, scene...), or by length. Captions only.",
         ),
         click.option(
@@ -189,7 +242,7 @@ def output_options(command: Command) -> Command:
             "--fail-under",
             multiple=True,
             callback=_gates(under=True),
-            shell_complete=_complete_metrics,
+            shell_complete=complete_metrics,
             metavar="METRIC=VALUE",
             help="Exit with 3 if a system's metric (a fraction, 0.70) is below VALUE.",
         ),
@@ -197,7 +250,7 @@ def output_options(command: Command) -> Command:
             "--fail-above",
             multiple=True,
             callback=_gates(under=False),
-            shell_complete=_complete_metrics,
+            shell_complete=complete_metrics,
             metavar="METRIC=VALUE",
             help="Exit with 3 if a system's metric is above VALUE.",
         ),
@@ -205,6 +258,7 @@ def output_options(command: Command) -> Command:
             "--fail-worse",
             multiple=True,
             metavar="METRIC",
+            shell_complete=complete_metrics,
             help="Exit with 3 if a system is significantly worse than the first in METRIC (or cannot be tested).",
         ),
         click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
@@ -225,18 +279,7 @@ def scoring_options(command: Command) -> Command:
             help="Mentions that count: all (the paper); asserted: not negated; certain: neither negated nor hedged;"
             " visual: only claims about the image (not negated, quoted, generic, a purpose, comparison or modifier).",
         ),
-        click.option(
-            "--on-bad-record",
-            type=click.Choice(["fail", "skip"]),
-            is_eager=True,  # read by --skip-bad
-            hidden=True,
-        ),
-        click.option(
-            "--skip-bad",
-            is_flag=True,
-            callback=lambda context, _, given: context.params.pop("on_bad_record", None) == "skip" or given,
-            help="Omit faulty records and count them in the signature.",
-        ),
+        on_bad_record,
         click.option(
             "--on-unknown-image",
             type=click.Choice(["error", "skip"]),
@@ -265,6 +308,7 @@ def scoring_options(command: Command) -> Command:
             is_flag=True,
             help="Score captions even if they seem to belong to other images.",
         ),
+        key_options,
     ]
     return with_options(command, options, "scoring", ScoringOptions)
 

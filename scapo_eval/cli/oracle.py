@@ -34,7 +34,7 @@ from ..truths.references import (
 from ..truths.truth_table import read_open_images
 from .codes import BAD_INPUT
 from .echo import echo
-from .files import OUTPUT, PLAIN
+from .files import OUTPUT, PLAIN, source_of
 from .groups import Group
 from .screen import SafeConsole
 from .tables import aligned
@@ -210,7 +210,9 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
     labels = (names or Vocabulary.load("coco80")) if captions else None
     options = ScoringOptions(on_unknown_image="skip", any_fingerprint=vocabulary is not None, any_ids=True)
     claims = (
-        [absent_claim.to_dict() for absent_claim in absent_claims(captions, labels, oracle, options)] if labels else []
+        [absent_claim.to_dict() for absent_claim in absent_claims([*map(source_of, captions)], labels, oracle, options)]
+        if labels
+        else []
     )
     frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
     images = len(oracle.image_ids)
@@ -357,7 +359,9 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     if empty := int((np.diff(oracle.indptr) == 0).sum()):
         echo(f"images without an object: {empty:,}")
     for path in captions:
-        for note in score_file(path, labels, fitted, ScoringOptions(any_ids=any_ids), resampling=Resampling(0)).notes:
+        for note in score_file(
+            source_of(path), labels, fitted, ScoringOptions(any_ids=any_ids), resampling=Resampling(0)
+        ).notes:
             if note not in fitted.notes:
                 echo(f"warning: {path}: {note}")
     sizes = f"{len(fitted.oracle.image_ids):,} images, {int(fitted.n_present.sum()):,} present labels"

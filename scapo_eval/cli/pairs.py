@@ -17,7 +17,8 @@ from ..inference.sources import ImageFolder
 from ..matching.vocabulary import Vocabulary
 from ..truths.oracle import PresenceOracle
 from .echo import echo
-from .files import OUTPUT, PLAIN
+from .files import OUTPUT, PLAIN, source_of
+from .options import key_options, on_bad_record
 
 _DEFAULT = PairSettings()
 
@@ -26,7 +27,12 @@ _DEFAULT = PairSettings()
 @click.argument("rollouts", type=PLAIN, required=True)
 @click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="Ground truth.")
 @click.option(
-    "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
+    "--vocabulary",
+    type=PLAIN,
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Labels and their aliases.",
 )
 @click.option(
     "--format", "layout", type=click.Choice(get_args(PairFormat)), required=True, help="Data format to write."
@@ -59,6 +65,8 @@ _DEFAULT = PairSettings()
 )
 @click.option("--images", required=True, metavar="FOLDER", help="Folder of the images, for the paths in the output.")
 @click.option("--prompt", metavar="TEXT", help="Prompt of records that contain none.")
+@on_bad_record
+@key_options
 @click.option(
     "--on-unknown-image",
     type=click.Choice(["error", "skip"]),
@@ -86,6 +94,7 @@ def command(
     max_pairs: int,
     images: str,
     prompt: str | None,
+    skip_bad: bool,
     on_unknown_image: str,
     output: str,
     quiet: bool,
@@ -106,16 +115,18 @@ def command(
 
     with atomic_write(output) as stream:
         summary = pair_file(
-            rollouts,
+            source_of(rollouts),
             Vocabulary.load(vocabulary),
             PresenceOracle.load(truth),
             settings,
             prompt=prompt,
+            skip_bad=skip_bad,
             skip_unknown_images=on_unknown_image == "skip",
             write=lambda pair: stream.write(record(pair)),
         )
     if not quiet:
-        left_out = f", {summary.unknown_images:,} of unknown images omitted" if summary.unknown_images else ""
+        omitted = ((summary.skipped, "faulty"), (summary.unknown_images, "of unknown images"))
+        left_out = "".join(f", {n:,} {which} omitted" for n, which in omitted if n)
         echo(
             f"{summary.pairs:,} pairs for {summary.paired_prompts:,} of {summary.prompts:,} prompts, "
             f"from {summary.responses:,} responses{left_out}",

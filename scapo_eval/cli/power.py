@@ -14,7 +14,7 @@ from ..results.results import load_results, unique_names
 from .echo import echo
 from .emit import output_format
 from .files import PLAIN
-from .options import OutputFormat, format_options, metric_names
+from .options import OutputFormat, format_options, metrics_option
 from .screen import Screen
 from .tables import aligned
 
@@ -40,7 +40,7 @@ COLUMNS = (
 @click.option(
     "--images", type=click.IntRange(1), metavar="N", help="Planned number of images.  [default: as in the pilot]"
 )
-@click.option("--metrics", metavar="A,B", callback=metric_names, help="Show only these metrics.")
+@metrics_option(help="Show only these metrics.")
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the table in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")

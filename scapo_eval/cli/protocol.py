@@ -15,7 +15,7 @@ from ..benchmarks.protocol import Protocol, read_sample, shipped_protocols
 from ..files.json_text import dump_json
 from .codes import BAD_INPUT
 from .echo import echo
-from .files import PLAIN
+from .files import PLAIN, source_of
 from .groups import Group
 from .screen import SafeConsole
 
@@ -67,28 +67,28 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", type=PLAIN, metavar="NAME|FILE")
+@click.argument("protocol", type=PLAIN, metavar="NAME|FILE")
 @click.option("--ids", is_flag=True, help="Print only the image ids, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
-def show(name: str, ids: bool, as_json: bool) -> None:
+def show(protocol: str, ids: bool, as_json: bool) -> None:
     """Shows all conditions of a protocol."""
-    protocol = Protocol.load(name)
+    chosen = Protocol.load(protocol)
     if ids:
-        if protocol.image_ids is None:
-            raise click.UsageError(f"the images of '{protocol.name}' are not known")
-        echo("\n".join(sorted(protocol.image_ids, key=lambda image: (len(image), image))))
+        if chosen.image_ids is None:
+            raise click.UsageError(f"the images of '{chosen.name}' are not known")
+        echo("\n".join(sorted(chosen.image_ids, key=lambda image: (len(image), image))))
     elif as_json:
-        echo(dump_json(protocol.to_dict()))
+        echo(dump_json(chosen.to_dict()))
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
-        for key, value in {**protocol.to_dict(), "identity": protocol.identity}.items():
+        for key, value in {**chosen.to_dict(), "identity": chosen.identity}.items():
             if key not in ("image_ids", "image_ids_hash", "published"):
                 table.add_row(key.replace("_", " "), Text(_shown(value)))
-        for row in protocol.published:
+        for row in chosen.published:
             values = ", ".join(f"{name} {value:g}" for name, value in row.metrics.items())
             table.add_row("published", Text(f"{row.system}: {values} ({row.paper}, {row.year})"))
-        images = protocol.image_ids
-        table.add_row("images", "not known" if images is None else f"{len(images):,}, hash {protocol.images_hash}")
+        images = chosen.image_ids
+        table.add_row("images", "not known" if images is None else f"{len(images):,}, hash {chosen.images_hash}")
         SafeConsole(highlight=False).print(table)
 
 
@@ -102,23 +102,23 @@ def _shown(value: Any) -> str:
 
 @command.command()
 @click.argument("files", type=PLAIN, nargs=-1, required=True)
-@click.option("--protocol", "name", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
-def check(files: tuple[str, ...], name: str) -> int:
+@click.option("--protocol", type=PLAIN, required=True, metavar="NAME|FILE", help="Protocol to check against.")
+def check(files: tuple[str, ...], protocol: str) -> int:
     """Checks whether captions or answers follow a protocol, but does not score them. The exit code is 2 if a file
     deviates.
     """
-    protocol = Protocol.load(name)
+    wanted = Protocol.load(protocol)
     code = 0
     for path in files:
-        sample = read_sample(path)
-        departures = protocol.differences(sample)
+        sample = read_sample(source_of(path))
+        departures = wanted.differences(sample)
         code = BAD_INPUT if departures else code
         unchecked = [
-            *(["images"] if protocol.image_ids is None or sample.image_ids is None else []),
-            *(["prompt"] if not (protocol.prompts and sample.prompts) else []),
-            *(["limit"] if not (protocol.decoding and sample.max_new_tokens) else []),
+            *(["images"] if wanted.image_ids is None or sample.image_ids is None else []),
+            *(["prompt"] if not (wanted.prompts and sample.prompts) else []),
+            *(["limit"] if not (wanted.decoding and sample.max_new_tokens) else []),
         ]
         told = f" (not checked, because not known: {', '.join(unchecked)})" if unchecked else ""
-        outcome = "; ".join(departures) if departures else f"follows '{protocol.name}'"
+        outcome = "; ".join(departures) if departures else f"follows '{wanted.name}'"
         echo(f"{path}: {outcome}{told}", err=bool(departures))
     return code

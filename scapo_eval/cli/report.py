@@ -22,7 +22,15 @@ from ..results.render import TableFormat, render
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT, split_name
-from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
+from .options import (
+    Command,
+    bootstrap_option,
+    complete_columns,
+    complete_kinds,
+    metrics_option,
+    scoring_options,
+    with_options,
+)
 from .screen import Screen, progress, stage
 
 _ALL_KINDS = ",".join(KINDS)
@@ -92,7 +100,12 @@ def input_options(command: Command) -> Command:
             help="Ground truth beyond presence (docs/claims.md). Adds claims of all kinds.",
         ),
         click.option(
-            "--kinds", default=_ALL_KINDS, show_default=True, metavar="KIND,...", help="Kinds of claims for --scenes."
+            "--kinds",
+            default=_ALL_KINDS,
+            show_default=True,
+            metavar="KIND,...",
+            shell_complete=complete_kinds,
+            help="Kinds of claims for --scenes.",
         ),
         click.option(
             "--vocabulary",
@@ -129,6 +142,7 @@ def input_options(command: Command) -> Command:
         click.option(
             "--by",
             metavar="COLUMN",
+            shell_complete=complete_columns,
             help="Also report captions by a column of their records (prompt, scene...), or by length.",
         ),
         click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
@@ -165,10 +179,7 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     show_default=True,
     help="With latex, markdown, csv: all metrics, or the layout of the paper's table with this number or name.",
 )
-@click.option(
-    "--metrics",
-    metavar="A,B",
-    callback=metric_names,
+@metrics_option(
     help="With --table scores: these metrics.  [default: all; the headline metrics of several benchmarks]",
 )
 @click.option("--intervals", is_flag=True, help="With latex and markdown: include intervals.")

@@ -15,8 +15,8 @@ from ..rewarding.reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..segmenting.segment import RULES
 from ..truths.oracle import PresenceOracle
 from .echo import echo
-from .files import OUTPUT, PLAIN
-from .options import scoring_options
+from .files import OUTPUT, PLAIN, source_of
+from .options import complete_kinds, scoring_options
 
 _DEFAULT = RewardConfig()
 
@@ -75,6 +75,7 @@ _DEFAULT = RewardConfig()
     default="presence",
     show_default=True,
     metavar="KIND,...",
+    shell_complete=complete_kinds,
     help="Claims that count: presence, count, attribute, relation, text.",
 )
 @click.option(
@@ -122,7 +123,11 @@ def command(
 
     with atomic_write(output) as stream:
         scored, total = reward_file(
-            rollouts, reward, scoring, write=lambda record: stream.write(dump_json(record) + b"\n"), warn=warn
+            source_of(rollouts),
+            reward,
+            scoring,
+            write=lambda record: stream.write(dump_json(record) + b"\n"),
+            warn=warn,
         )
     if quiet:
         return 0

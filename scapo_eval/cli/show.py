@@ -30,7 +30,7 @@ from ..truths.oracle import PresenceOracle, Truth
 from .common import add_common_options
 from .emit import emit
 from .files import INPUT, first_file, named_files, source_of, split_name
-from .options import Output, output_options
+from .options import Output, key_options, on_bad_record, output_options
 from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
@@ -93,6 +93,8 @@ class Show(click.Command):
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
+@on_bad_record
+@key_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
 @click.option("--no-color", is_flag=True, help="No colors; verdicts are still marked.")
@@ -104,6 +106,7 @@ def command(
     vocabulary: str,
     any_fingerprint: bool,
     claims: Reading,
+    skip_bad: bool,
     as_json: bool,
     width: int | None,
     no_color: bool,
@@ -117,7 +120,7 @@ def command(
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
     console = SafeConsole(width=width, no_color=no_color or None, highlight=False)
-    options = ScoringOptions(claims=claims, any_fingerprint=any_fingerprint, any_ids=True)
+    options = ScoringOptions(claims=claims, skip_bad=skip_bad, any_fingerprint=any_fingerprint, any_ids=True)
     for name, record, scorer in (
         _of_image(captions, image, labels, oracle, options)
         if image is not None

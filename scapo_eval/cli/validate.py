@@ -17,11 +17,13 @@ from ..matching.uses import READINGS, Reading
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..truths.references import Unnamed
 from ..validation.halves import Half
+from ..validation.ngrams import NGRAMS
 from ..validation.validate import Validation, validate
+from .common import completing
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, PLAIN, split_name
-from .options import OutputFormat, format_options, reference_options
+from .options import OutputFormat, format_options, metrics_of, reference_options
 from .screen import Screen
 from .tables import aligned, folded
 from .tsv import p_text
@@ -51,6 +53,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     "metrics",
     multiple=True,
     metavar="NAME",
+    shell_complete=completing(lambda ctx: [*metrics_of(ctx), *NGRAMS, "length"]),
     help="A metric of score, cider_d, bleu_4, rouge_l (extra 'ngrams') or length; may be repeated. The first is the"
     " baseline.",
 )

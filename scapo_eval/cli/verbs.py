@@ -19,13 +19,13 @@ from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
 from ..files.source import Input, Source
-from ..readers.formats import recognize, recognize_file
+from ..readers.formats import keys_are_named, recognize, recognize_file
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
 from .files import INPUT, OUTPUT, sources_given
-from .options import Output, output_options, scoring_options
+from .options import Output, complete_kinds, on_bad_record, output_options, scoring_options
 from .screen import progress
 
 QUESTIONS_LAYOUT = "questions"
@@ -116,6 +116,8 @@ def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:
+    if name == "skip_bad":
+        return on_bad_record
     default = parameter.default
     required = default is Parameter.empty
     kind: Any = {"read": INPUT, "written": OUTPUT}.get(option.file or "")
@@ -135,6 +137,7 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
         is_flag=default is False,
         multiple=option.repeated,
         metavar=option.metavar,
+        shell_complete=complete_kinds if option.metavar == "KIND,..." else None,
         help=option.help,
         **more,
     )
@@ -201,6 +204,8 @@ def _on_engine(
         conditions = (("needs", missing), ("takes no", refused))
         unmet = [f"{verb} {', '.join(options)}" for verb, options in conditions if options]
         raise OptionError(f"--engine {' and '.join(unmet)}")
+    if keys_are_named():
+        raise OptionError("--engine takes no --image-key and --caption-key; convert the files first: scapo-eval import")
     from ..distributed import ray
 
     how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}

@@ -12,6 +12,7 @@ import msgspec
 
 from ..base.errors import InputError, short_repr
 from ..base.text import printable
+from ..files.containers import open_rows
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, iter_records
 from ..matching.lint import check as findings
@@ -19,7 +20,7 @@ from ..matching.lint import difference, uses_of_rules, variants
 from ..matching.mining import CandidatePhrase, cluster, mine
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
 from .echo import echo
-from .files import OUTPUT, PLAIN
+from .files import OUTPUT, PLAIN, source_of
 from .groups import Group
 
 
@@ -167,7 +168,7 @@ def mine_command(
 
 
 def _texts(path: str) -> Iterator[str]:
-    for line, record in iter_records(path):
+    for line, record in open_rows(source_of(path)):
         text = record.get("caption", record.get("response"))
         if not isinstance(text, str):
             keys = ", ".join(map(str, record))

@@ -81,6 +81,19 @@ def image_of(value: object) -> str | None:
 
 
 IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "image_source", "file_name", "filename")
+TRUTH_IMAGE_KEYS = (*IMAGE_KEYS, "img", "id")
+"""Accepted names of the image id in a ground truth."""
+
+_STATES = {
+    **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
+    **dict.fromkeys(("0", "0.0", "false", "no"), 0),
+    **dict.fromkeys(("-1", "-1.0", "unknown"), -1),
+}
+
+
+def state_of(value: object) -> int | None:
+    """Returns the state in a cell of a ground truth (1, 0, or -1 for unknown), or None if the value is no state."""
+    return _STATES.get(str(value).strip().casefold())
 
 
 def find_image(*records: Record) -> str | None:

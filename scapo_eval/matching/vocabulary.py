@@ -424,10 +424,12 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     """
     document = load_yaml(data, name)
     if (listed := _words_only(document, data)) is not None:
+        from ..base.installed import runnable  # importlib.metadata takes 20 ms
+
         document = {"labels": listed}
         warnings.warn(
-            f"{name}: {len(listed)} labels without the keys of a vocabulary; each matches only as written, so list "
-            f"plurals, too: scapo-eval vocab expand {shlex.quote(name)} prints them",
+            f"{name}: {len(listed)} labels without the keys of a vocabulary; each matches only as written; to print "
+            f"their plurals, which you can add: {runnable(f'scapo-eval vocab expand {shlex.quote(name)}')}",
             InputWarning,
             stacklevel=4,
         )
@@ -495,6 +497,15 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
 
 
 _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "lists", "heads", "kin", "senses"})
+
+
+def is_word_list(data: bytes, name: str) -> bool:
+    """Returns True if the content of a file is a word list, with one word per line or list element.
+
+    Raises:
+        InputError: If the content cannot be parsed.
+    """
+    return _words_only(load_yaml(data, name), data) is not None
 
 
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:

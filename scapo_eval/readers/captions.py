@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -512,7 +513,7 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
             if type(caption) is not str:
                 raise TypeError
         except (KeyError, TypeError, ValueError) as error:
-            faults.add(InputError(_record_reason(record, error), path=name, line=number))
+            faults.add(InputError(_record_reason(name, record, error), path=name, line=number))
             continue
         objects = record.get("objects")
         if objects is not None and not (isinstance(objects, list) and all(isinstance(o, str) for o in objects)):
@@ -541,7 +542,7 @@ def _parse_line(name: str, number: int, line: bytes, faults: FaultList) -> Any:
         return _FAULTY
 
 
-def _record_reason(record: Any, error: Exception) -> str:
+def _record_reason(name: str, record: Any, error: Exception) -> str:
     if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
     keys = ", ".join(map(str, list(record)[:8])) or "nothing"
@@ -554,16 +555,25 @@ def _record_reason(record: Any, error: Exception) -> str:
     for key in ("image_id", "caption"):
         if key not in record:
             rollout = key == "caption" and "response" in record
-            hint = (
-                "is it a rollout? use scapo-eval reward"
-                if rollout
-                else "name the keys: scapo-eval import --image-key, --caption-key"
-            )
-            return f"missing key '{key}' (found: {keys}); {hint}"
+            hint = "; is it a rollout? use scapo-eval reward" if rollout else _naming_keys(name, record)
+            return f"missing key '{key}' (found: {keys}){hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
     several = "; give each caption a record of its own" if isinstance(record["caption"], list) else ""
     return f"'caption' must be a string, found {json_type(record['caption'])}{several}"
+
+
+def _naming_keys(name: str, record: Mapping[str, Any]) -> str:
+    """Returns advice to name the keys of a record: its longest text is the caption, and the first other value is the
+    image id. The advice is empty if the record has no such keys.
+    """
+    texts = [key for key, value in record.items() if isinstance(value, str) and key != "image_id"]
+    caption = "caption" if "caption" in record else max(texts, key=lambda key: len(record[key]), default=None)
+    image = "image_id" if "image_id" in record else next((key for key in record if key != caption), None)
+    if caption is None or image is None:
+        return ""
+    named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
+    return f"; name the keys: {named} --truth TRUTH"
 
 
 class FileChecks:

@@ -22,9 +22,9 @@ from ..files.source import Input, Source, is_remote
 from .captions import OWN_LAYOUTS
 from .formats import recognize_file
 
-_ENDINGS = (".jsonl", ".json", ".parquet")
+_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 _PACKED = (".gz", ".zst")
-_CONTAINERS = ("JSON lines", "JSON array", "parquet")
+_CONTAINERS = ("JSON lines", "JSON array", "parquet", "table")
 _BLOCK = 1 << 20
 
 
@@ -68,7 +68,7 @@ def input_at(path: Input) -> Source:
 
 
 class DataSet(Source):
-    """Several files of one kind (JSON Lines, JSON arrays or parquet), combined into one JSON Lines input.
+    """Several files of one kind (JSON Lines, JSON arrays, CSV, TSV or parquet), combined into one JSON Lines input.
 
     Lines are numbered across all files. :func:`naming_files` translates the line number of a fault into the file name
     and the line number within that file.
@@ -76,14 +76,17 @@ class DataSet(Source):
     Args:
         path: Folder, or a pattern (``parts/*.parquet``; ``**`` matches nested folders).
 
+    Attributes:
+        files: Paths of the files, sorted by name.
+
     Raises:
         InputError: If no file matches.
     """
 
     def __init__(self, path: Input) -> None:
         super().__init__(path)
-        self._files = _members(self.path)
-        if not self._files:
+        self.files = _members(self.path)
+        if not self.files:
             endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
             reason = f"the folder holds no file in {endings}" if os.path.isdir(self.path) else "no file matches"
             raise InputError(reason, path=self.path)
@@ -141,12 +144,12 @@ class DataSet(Source):
         in this file.
         """
         begins = [0, *accumulate(self._lines)]
-        k = min(bisect_right(begins, line - 1), len(self._files)) - 1
-        return self._files[k], line - begins[k]
+        k = min(bisect_right(begins, line - 1), len(self.files)) - 1
+        return self.files[k], line - begins[k]
 
     def _chunks(self) -> Iterator[bytes]:
         self._lines, self._sizes = [], []
-        for path in self._files:
+        for path in self.files:
             source = Source(path)
             self._lines.append(0)
             self._sizes.append(source.taken)
@@ -159,14 +162,16 @@ class DataSet(Source):
         if self._checked:
             return
         first: tuple[str, str, str] | None = None
-        for path in self._files:
+        for path in self.files:
             source = Source(path)
             if not source.head.strip():  # a shard without records
                 continue
             known = recognize_file(source)
             rows = known.layout.rows if known and known.layout else open_rows(source, warn=lambda message: None)
-            if rows.container not in _CONTAINERS:
-                reason = f"a {rows.container}; the files of a folder or pattern are JSON Lines, JSON arrays or parquet"
+            results = known is not None and known.kind.name == "results"
+            if rows.container not in _CONTAINERS and not results:
+                accepted = "JSON Lines, JSON arrays, CSV, TSV or parquet"
+                reason = f"a {rows.container}; the files of a folder or pattern are {accepted}"
                 raise InputError(reason, path=path)
             source.close()
             if known is None:  # whoever reads it says what is wrong

@@ -21,6 +21,7 @@ from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
 from ..files.fields import (
     IMAGE_KEYS,
+    TRUTH_IMAGE_KEYS,
     Record,
     find_image,
     id_in,
@@ -31,6 +32,7 @@ from ..files.fields import (
     message_text,
     optional_text,
     required,
+    state_of,
     text_in,
 )
 from ..files.json_text import parse_json
@@ -131,9 +133,42 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
 
 
 def layout_of(rows: Rows) -> Format | None:
-    """Returns the first layout in :data:`FORMATS` that matches the first record, or None if none matches."""
+    """Returns the first layout in :data:`FORMATS` that matches the first record, or None if none matches.
+
+    If the keys of captions were named with :func:`name_keys`, they apply to records that have one of these keys and to
+    records of an unknown layout.
+    """
     keys = set(rows.first)
-    return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
+    known = next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
+    if _named is not None and (known is None or not keys.isdisjoint(_named)):
+        return Format(
+            "captions-named-keys",
+            f"captions with the keys {_named[0]} and {_named[1]}",
+            lambda rows, found: True,
+            captions=captions_under(*_named),
+            kind=KINDS["captions"],
+        )
+    return known
+
+
+_named: tuple[str, str] | None = None
+
+
+def name_keys(image_key: str | None, caption_key: str | None) -> None:
+    """Sets the keys of the image id and the caption for all files that this process reads.
+
+    Args:
+        image_key: Key of the image ids, or None for ``image_id``.
+        caption_key: Key of the captions, or None for ``caption``. If both keys are None, the keys of each file are
+            determined from its content.
+    """
+    global _named
+    _named = (image_key or "image_id", caption_key or "caption") if image_key or caption_key else None
+
+
+def keys_are_named() -> bool:
+    """Returns True if :func:`name_keys` has set the keys of captions."""
+    return _named is not None
 
 
 def kind_of(source: Recognized) -> Literal["captions", "answers"]:
@@ -289,6 +324,20 @@ def _captions_under_other_keys(row: Record, line: int) -> Iterator[ForeignCaptio
     if keys is None:
         raise ValueError(f"not one image id and one caption ({_listed(list(row))})")
     yield from captions_under(*keys)(row, line)
+
+
+def _answer_under_other_keys(row: Record, line: int) -> Answer:
+    keys = keys_of_captions(row)
+    if keys is None:
+        raise ValueError(f"not one id and one answer ({_listed(list(row))})")
+    identity = next((key for key in ("question_id", *_ID_KEYS) if key in row), None)
+    return Answer(
+        id=str(line) if identity is None else id_in(row, identity),
+        response=text_in(row, keys[1]),
+        image=find_image(row),
+        model=optional_text(row.get("model")),
+        line=line,
+    )
 
 
 _IMAGE_NAME = re.compile(r"\d+|.*\.(?:jpe?g|png|webp|bmp|gif|tiff?)", re.IGNORECASE | re.ASCII)
@@ -610,8 +659,8 @@ OTHER_KEYS = Format(
     "captions-other-keys",
     "captions under other keys (image and text, file_name and description, id and output...)",
     lambda rows, found: keys_of_captions(rows.first) is not None,
-    captions=_captions_under_other_keys,
-    kind=KINDS["captions"],
+    _answer_under_other_keys,
+    _captions_under_other_keys,
 )
 BY_IMAGE = Format(
     "captions-by-image",
@@ -834,6 +883,10 @@ def _is_truth(first: Record) -> bool:
     if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations
+        return True
+    image = next((key for key in TRUTH_IMAGE_KEYS if key in first), None)
+    cells = [value for key, value in first.items() if key != image]
+    if image is not None and cells and ("objects" in first or all(state_of(cell) is not None for cell in cells)):
         return True
     lists = [value for value in first.values() if isinstance(value, list)]
     return len(lists) == len(first) > 0 and all(isinstance(label, str) for labels in lists for label in labels)

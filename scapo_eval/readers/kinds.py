@@ -46,7 +46,9 @@ class Kind:
         """
         if not self.command:
             return f"; {self.purpose}" if self.purpose else ""
-        return f"; {self.purpose}: {self.command.replace('FILE', shlex.quote(str(path)))}"
+        from ..base.installed import runnable  # importlib.metadata takes 20 ms
+
+        return f"; {self.purpose}: {runnable(self.command.replace('FILE', shlex.quote(str(path))))}"
 
 
 _CAPTIONS = ("labels", "show", "report", "import")

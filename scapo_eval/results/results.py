@@ -19,6 +19,7 @@ from ..files.account import Account
 from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
 from ..files.source import Input, Source
+from ..readers.data_set import DataSet, input_at
 from ..readers.formats import recognize_file
 from .benchmark import metric_set_of
 from .check import check_results
@@ -429,10 +430,10 @@ class NotResults(InputError):
 
 
 def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
-    """Reads the runs from a results file.
+    """Reads the runs from a results file, or from all results files in a folder or pattern.
 
     Args:
-        path: File that :meth:`Results.save` or the option ``-o`` of a scoring command wrote.
+        path: File that :meth:`Results.save` or the option ``-o`` of a scoring command wrote, or several such files.
         resampling: New settings for the intervals, or None for the settings in the signature of the file.
 
     Raises:
@@ -448,7 +449,9 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
         >>> loaded.values["hal_rate"]
         0.5
     """
-    source = Source.of(path)
+    source = input_at(path)
+    if isinstance(source, DataSet):
+        return tuple(run for file in source.files for run in load_results(file, resampling))
     path = source.name
     try:
         document = read_json(source)

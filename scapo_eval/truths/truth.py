@@ -5,7 +5,9 @@ Input formats are recognized by content, and output formats by file extension.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..base.errors import FaultList, InputError, ScapoError
 from ..files.files import read_bytes
@@ -13,12 +15,13 @@ from ..files.json_text import iter_records
 from ..files.parquet import refuse_feather
 from ..files.records import Readable, Records
 from ..files.source import HEAD, Source
+from ..readers.data_set import DataSet, input_at, naming_files
 from ..readers.formats import recognize_file
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
 from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
-from .truth_table import read_table_truth
+from .truth_table import read_table_rows, read_table_truth
 from .truth_visual_genome import is_visual_genome, read_visual_genome
 
 ZIP = b"PK\x03\x04"
@@ -26,7 +29,8 @@ _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, "
 
 
 def read_truth(path: Readable) -> TruthColumns:
-    """Reads a ground truth file in any format that :meth:`scapo_eval.PresenceOracle.load` lists.
+    """Reads a ground truth file in any format that :meth:`scapo_eval.PresenceOracle.load` lists. A folder or pattern is
+    read as one ground truth, whose files contain tables, records, or maps from image ids to labels.
 
     Raises:
         InputError: If the file is not a valid ground truth.
@@ -35,7 +39,10 @@ def read_truth(path: Readable) -> TruthColumns:
     if isinstance(path, Records):
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
-    file = Source.of(path)
+    file = input_at(path)
+    if isinstance(file, DataSet):
+        with naming_files([file]):
+            return _read_files(file)
     if file.head.lstrip()[:4] == ZIP:
         with file.file() as stream:
             return read_npz(stream, file.name)
@@ -46,6 +53,26 @@ def read_truth(path: Readable) -> TruthColumns:
         if reason := _no_truth(file):
             raise InputError(reason, path=file.name) from error
         raise
+
+
+def _read_files(file: DataSet) -> TruthColumns:
+    """Reads a ground truth that consists of several files: tables, records, or maps from image ids to labels."""
+    if reason := _no_truth(file):
+        raise InputError(reason, path=file.name)
+    _, first = next(iter_records(file))
+    if not any(isinstance(value, (list, dict)) for value in first.values()):
+        return read_table_rows(lambda: iter_records(file), file.name)
+    faults = FaultList()
+    return read_truth_records(_by_image(iter_records(file, on_error=faults.add)), file.name, faults)
+
+
+def _by_image(records: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the records, with one record per image in place of a map from image ids to labels."""
+    for number, record in records:
+        if all(isinstance(value, list) for value in record.values()):
+            yield from ((number, {"image_id": image, "objects": labels}) for image, labels in record.items())
+        else:
+            yield number, record
 
 
 _NO_TRUTH = (

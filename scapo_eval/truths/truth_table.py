@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,17 +17,12 @@ from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
 from ..base.types import LabelSet
 from ..files.containers import NumberedRecord, table_rows
-from ..files.fields import IMAGE_KEYS
+from ..files.fields import TRUTH_IMAGE_KEYS, state_of
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
 from .truth_columns import TruthColumns, TruthRows, columns_of_cells, columns_of_matrix, sorted_unique
 from .truth_json import OBJECT_KEYS
 
-_PRESENT = {
-    **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
-    **dict.fromkeys(("0", "0.0", "false", "no"), 0),
-    **dict.fromkeys(("-1", "-1.0", "unknown"), -1),
-}
 LABEL_KEYS = ("label", "object", "class", "category")
 """Accepted names of the column that contains a label."""
 
@@ -100,25 +95,37 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         InputError: If the table does not have the required columns. The message lists the columns that were found.
         InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
-    rows = table_rows(data, source)
-    first = next(rows, None)
-    columns = set(first[1]) if first else set()
-    if first and columns.issuperset(_OPEN_IMAGES):
+    first = next(table_rows(data, source), None)
+    if first and first[1].keys() >= set(_OPEN_IMAGES):
         return read_open_images([source], classes=None, data=data)
+    return read_table_rows(lambda: table_rows(data, source), source)
+
+
+def read_table_rows(open_table: Callable[[], Iterator[NumberedRecord]], source: str) -> TruthColumns:
+    """Reads a table with the columns ``image_id,label[,present]``, one column per label, or lists of labels.
+
+    Args:
+        open_table: Function that returns all rows, which are read twice.
+        source: Name of the source, for error messages.
+
+    Raises:
+        InputError: If the table does not have the required columns. The message lists the columns that were found.
+        InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
+    """
+    first = next(open_table(), None)
+    columns = set(first[1]) if first else set()
     if (first and any(_CODE.fullmatch(column) for column in columns)) or columns == {"LabelName", "DisplayName"}:
         reason = "Open Images' class names are no truth; pass them with --classes to scapo-eval oracle open-images"
         raise InputError(reason, path=source)
     if first is None:
         raise InputError("the ground truth has no images (a header and no row)", path=source)
-    image = next((key for key in (*IMAGE_KEYS, "img", "id") if key in columns), None)
+    image = next((key for key in TRUTH_IMAGE_KEYS if key in columns), None)
     if image is not None and columns.isdisjoint(LABEL_KEYS):
         if listed := [key for key in OBJECT_KEYS if key in columns]:
-            return _read_lists(table_rows(data, source), source, image, listed[0])
-        if all(
-            _PRESENT.get(str(value).strip().casefold()) is not None for key, value in first[1].items() if key != image
-        ):
-            return _read_wide(table_rows(data, source), source, image)
-    return _read_cells(table_rows(data, source), source, columns)
+            return _read_lists(open_table(), source, image, listed[0])
+        if all(state_of(value) is not None for key, value in first[1].items() if key != image):
+            return _read_wide(open_table(), source, image)
+    return _read_cells(open_table(), source, columns)
 
 
 def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
@@ -238,7 +245,7 @@ def _kind(value: object) -> str:
 
 
 def _state(value: object) -> int:
-    state = _PRESENT.get(str(value).strip().casefold())
+    state = state_of(value)
     if state is None:
         raise ValueError(f"'present' must be 1, 0 or -1 (unknown), not {short_repr(value)}")
     return state

@@ -242,16 +242,47 @@ def test_keys_as_people_write_them(run: Run, image: str, text: str) -> None:
     assert f"image ids are taken from '{image}', captions from '{text}'" in scored[1][2]
 
 
-def test_any_other_keys_are_named_at_the_import(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("show x --truth truth.json", ""),
+        ("import x", "warning: 1 faulty records omitted; the first: x:2: "),
+        ("pairs x --truth truth.json --format trl --images . --prompt p", "from 3 responses, 1 faulty omitted"),
+        ("labels x --truth truth.json", ""),
+    ],
+)
+def test_a_faulty_record_is_an_error_or_is_omitted(run: Run, command: str, said: str) -> None:
+    records = [{"image_id": k, "caption": text} for k, text in TEXTS.items()]
+    Path("x").write_bytes(lines([records[0], {"image_id": 2}, *records[1:]]))
+    code, _, err = run(*command.split())
+    assert (code, "x:2: missing key 'caption'" in err) == (2, True)
+    code, out, err = run(*command.split(), "--on-bad-record", "skip")
+    assert (code, said in err) == (0, True), err
+    assert run(*command.split(), "--skip-bad") == (code, out, err)
+
+
+def test_any_other_keys_are_named(run: Run) -> None:
     Path("x").write_bytes(lines([{"pic": f"{k}.jpg", "words": text} for k, text in TEXTS.items()]))
     code, _, err = run("score", "x", "--truth", "truth.json")
     assert code == 2
-    assert "missing key 'image_id' (found: pic, words); name the keys: scapo-eval import --image-key" in err
-    code, out, _ = run("import", "x", "--image-key", "pic", "--caption-key", "words")
+    assert "missing key 'image_id' (found: pic, words)" in err
+    assert "; name the keys: scapo-eval score x --image-key pic --caption-key words --truth TRUTH\n" in err
+    keys = ("--image-key", "pic", "--caption-key", "words")
+    code, out, _ = run("import", "x", *keys)
     assert code == 0
     assert [json.loads(line) for line in out.splitlines()] == [
         {"image_id": str(k), "caption": text} for k, text in TEXTS.items()
     ]
+    Path("own.jsonl").write_text(out)
+    for verb in ("score", "labels", "show", "chair", "claims", "density", "reward"):
+        given = (verb, "{}", "--truth", "truth.json")
+        named = run(*(word.format("x") for word in given), *keys)
+        assert named[0] == 0, named[2]
+        assert named[1].replace("x", "own") == run(*(word.format("own.jsonl") for word in given))[1].replace("x", "own")
+        assert run(*(word.format("x") for word in given))[0] == 2  # the keys apply to one command
+    assert run("report", "x", *keys, "--truth", "truth.json", "--format", "csv")[0] == 0
+    code, _, err = run("score", "x", *keys, "--truth", "truth.json", "--engine", "ray")
+    assert (code, "--engine takes no --image-key" in err) == (2, True)
     code, _, err = run("import", "x", "--image-key", "pic", "--caption-key", "word")
     assert (code, "missing key 'word'" in err) == (2, True)
     code, _, err = run("import", "x", "--image-key", "pic", "--as", "answers")

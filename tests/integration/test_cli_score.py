@@ -331,7 +331,7 @@ def test_inline_objects(world: Path, tmp_path: Path) -> None:
 
 # ---- bad input ----
 
-REMEDY = "to omit faulty records: --skip-bad (in Python: skip_bad=True)"
+REMEDY = "to omit faulty records: --on-bad-record skip (in Python: skip_bad=True)"
 GOOD = b'{"image_id": 1, "caption": "a dog"}\n'
 BAD: dict[str, tuple[bytes, str]] = {
     "broken json": (GOOD + b'{"image_id": 1, "capt\n', "bad.jsonl:2: not valid JSON"),
@@ -393,8 +393,10 @@ def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path,
 def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_bytes(GOOD + b'xx\n{"image_id": 1}\n{"image_id": 999, "caption": "x"}\n')
     refused(run(tmp_path / "c.jsonl", *OPTIONS, "--on-unknown-image", "skip", cwd=world), "c.jsonl:2", "c.jsonl:3")
-    done = run(tmp_path / "c.jsonl", *OPTIONS, "--skip-bad", "--on-unknown-image", "skip", "--json", cwd=world)
-    also = run(tmp_path / "c.jsonl", *OPTIONS, "--on-bad-record=skip", "--on-unknown-image=skip", "--json", cwd=world)
+    done = run(
+        tmp_path / "c.jsonl", *OPTIONS, "--on-bad-record", "skip", "--on-unknown-image", "skip", "--json", cwd=world
+    )
+    also = run(tmp_path / "c.jsonl", *OPTIONS, "--skip-bad", "--on-unknown-image=skip", "--json", cwd=world)
     assert also.stdout == done.stdout
     (system,) = json.loads(done.stdout)["systems"]
     assert system["n_captions"] == 1
@@ -437,7 +439,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
     [
         (("none.jsonl", *OPTIONS), "none.jsonl: file not found"),
         ((".", *OPTIONS), "the files of one data set are of one kind"),
-        (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), ".: is a directory"),
+        (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), "the files of one data set are of one kind"),
         (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: file not found"),
         (
             ("a.jsonl", "--vocabulary", "v.yaml"),

@@ -130,7 +130,7 @@ def test_what_is_refused(run: Run) -> None:
     assert "none/*.jsonl: no file matches" in said
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
-    assert "parts: the folder holds no file in .jsonl, .json or .parquet" in said
+    assert "parts: the folder holds no file in .jsonl, .json, .parquet, .csv or .tsv" in said
     Path("parts/0.jsonl").write_bytes(lines(CAPTIONS))
     code, _, said = run("score", "parts/*", "--truth", "truth.json", "-o", "parts/0.jsonl")
     assert code == 2
@@ -139,10 +139,95 @@ def test_what_is_refused(run: Run) -> None:
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
     assert "parts: parts/0.jsonl: own captions" in said
-    Path("parts/1.jsonl").write_text("image_id,caption\n1,A dog.\n")
+    Path("parts/1.jsonl").write_text(json.dumps({"image_id": 1, "caption": {"of": "A dog."}}, indent=1))
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
-    assert "parts/1.jsonl: a table; the files of a folder or pattern are JSON Lines" in said
+    assert "parts/1.jsonl: a JSON object; the files of a folder or pattern are JSON Lines" in said
+
+
+def test_a_folder_of_tables_is_a_data_set(run: Run) -> None:
+    Path("all.jsonl").write_bytes(lines(CAPTIONS))
+    for k, part in enumerate((CAPTIONS[:2], CAPTIONS[2:])):
+        rows = "".join(f"{record['image_id']}\t{record['caption']}\n" for record in part)
+        Path(f"parts/{k}.tsv").write_text(f"image_id\tcaption\n{rows}")
+    in_parts, in_one = (scored(run, "score", path, "--truth", "truth.json") for path in ("parts", "all.jsonl"))
+    assert in_parts["metrics"] == in_one["metrics"]
+
+
+@pytest.mark.parametrize("kind", ["maps", "records", "cells", "wide"])
+def test_a_folder_or_pattern_is_a_truth(run: Run, kind: str) -> None:
+    write(CAPTIONS)
+    truth = {"1": ["dog"], "2": ["cat"], "3": ["dog", "cat"], "4": ["cat"]}
+    Path("whole.json").write_text(json.dumps(truth))
+    Path("truths").mkdir()
+    for k, images in enumerate((["1", "2"], ["3", "4"])):
+        if kind == "maps":
+            Path(f"truths/{k}.json").write_text(json.dumps({image: truth[image] for image in images}))
+        elif kind == "records":
+            Path(f"truths/{k}.jsonl").write_bytes(lines([{"image_id": i, "objects": truth[i]} for i in images]))
+        elif kind == "cells":
+            cells = "".join(f"{image},{label}\n" for image in images for label in truth[image])
+            Path(f"truths/{k}.csv").write_text(f"image_id,label\n{cells}")
+        else:
+            cells = "".join(f"{i},{int('dog' in truth[i])},{int('cat' in truth[i])}\n" for i in images)
+            Path(f"truths/{k}.csv").write_text(f"image_id,dog,cat\n{cells}")
+    options = ("--on-unknown-image", "skip", "--vocabulary", "v.json")
+    Path("v.json").write_text('{"dog": ["dog"], "cat": ["cat"]}')
+    expected = scored(run, "score", "all.jsonl", "--truth", "whole.json", *options)["metrics"]
+    for given in ("truths", "truths/*"):
+        assert scored(run, "score", "all.jsonl", "--truth", given, *options)["metrics"] == expected
+
+
+def test_a_fault_in_a_truth_of_several_files_names_the_file(run: Run) -> None:
+    write(CAPTIONS)
+    Path("truths").mkdir()
+    Path("truths/a.jsonl").write_bytes(lines([{"image_id": 1, "objects": ["dog"]}]))
+    Path("truths/b.jsonl").write_bytes(lines([{"image_id": 2, "objects": ["dog"]}, {"image_id": 3, "objects": 1}]))
+    code, _, err = run("score", "all.jsonl", "--truth", "truths")
+    assert code == 2
+    assert "truths/b.jsonl:2: " in err
+    code, _, err = run("score", "all.jsonl", "--truth", "parts")
+    assert code == 2
+    assert "parts: not a valid truth: recognized as own captions" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "reward {} --truth truth.json -q",
+        "pairs {} --truth truth.json --format trl --images . --prompt p -q",
+        "oracle check truth.json --captions {}",
+        "oracle stats truth.json --json --captions {}",
+        "vocab check coco80 --captions {}",
+        "vocab mine {}",
+        "protocol check {} --protocol chair-opera",
+    ],
+)
+def test_captions_are_read_in_the_same_way_everywhere(run: Run, command: str) -> None:
+    Path("all.jsonl").write_bytes(lines(CAPTIONS))
+    Path("two files").mkdir()
+    Path("two files/0.jsonl").write_bytes(lines(CAPTIONS[:30]))
+    Path("two files/1.json").write_text(json.dumps(CAPTIONS[30:]))
+    expected = run(*command.format("all.jsonl").split())
+    assert expected[0] == 2 * command.startswith("protocol")  # not the protocol's images
+    for given in ("two files", "two files/*"):
+        code, out, err = run(*(word.format(given) for word in command.split()))
+        assert (code, out.replace(given, "all.jsonl"), err.replace(given, "all.jsonl")) == expected
+
+
+def test_results_files_are_a_data_set(run: Run) -> None:
+    write(CAPTIONS)
+    Path("res").mkdir()
+    for name in ("a", "b"):
+        assert run("score", f"{name}=all.jsonl", "--truth", "truth.json", "-q", "-o", f"res/{name}.json")[0] == 0
+    for words in ("compare", "show", "power", ""):
+        options = ["--json"] if words == "power" else ["--json", "-q"]
+        expected = run(*words.split(), "res/a.json", "res/b.json", *options)
+        assert expected[0] == 0, expected
+        for given in ("res", "res/*.json"):
+            assert run(*words.split(), given, *options) == expected
+    assert run("report", "res", "--format", "csv")[1] == run("report", "res/a.json", "res/b.json", "--format", "csv")[1]
+    assert [run.name for run in scapo_eval.load_results("res")] == ["a", "b"]
 
 
 def test_a_file_whose_name_looks_like_a_pattern(run: Run) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -45,6 +47,75 @@ def test_alone_it_says_what_is_here_and_every_command_runs(run: Run, files: tupl
         assert run(*shlex.split(command)[1:])[0] == 0, command
 
 
+@pytest.mark.parametrize("module", ["jinja2", "nltk", "no module"])
+def test_a_command_that_needs_a_missing_extra_is_followed_by_its_installation(
+    run: Run, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    shutil.copy(ROOT / "examples" / "captions_baseline.jsonl", "captions.jsonl")
+    without_truth = what_next(Path())
+    shutil.copy(ROOT / "examples" / "truth.json", "truth.json")
+    printed = (*what_next(Path()), *without_truth)
+    lines = [line for line in printed if line.startswith(("scapo-eval report", "scapo-eval chair"))]
+    assert len(lines) == 2
+    for line, needed in zip(lines, ("jinja2", "nltk"), strict=True):
+        command, _, comment = line.partition("  # first: ")
+        assert comment == (install_command("report" if needed == "jinja2" else "nltk") if needed == module else "")
+        assert ("needs the extra" in run(*shlex.split(command)[1:])[2]) == bool(comment)
+
+
+def test_one_results_file_with_one_system_is_shown(run: Run) -> None:
+    captions, truth = (str(ROOT / "examples" / name) for name in ("captions_baseline.jsonl", "truth.json"))
+    for name in ("a", "b"):
+        assert run("score", f"{name}={captions}", "--truth", truth, "--resamples", "0", "-o", f"{name}.json")[0] == 0
+        expected = "scapo-eval show a.json" if name == "a" else "scapo-eval compare a.json b.json"
+        assert expected in what_next(Path())
+        assert run(*expected.split()[1:])[0] == 0
+    Path("res").mkdir()
+    for name in ("a", "b"):
+        Path(f"{name}.json").rename(f"res/{name}.json")
+    assert "scapo-eval compare res/" in what_next(Path())
+    assert run("compare", "res/")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"question": "Is there a dog?", "answer": "yes"},
+        {"question_id": 1, "text": "Yes"},
+        {"question_id": 1, "answer": "Yes, there is."},
+        {"id": 1, "response": "Yes"},
+        {"question_id": 1, "prompt": "Is there a dog?", "text": "Yes", "model_id": "m"},
+    ],
+)
+def test_answers_beside_questions_are_scored_by_them(run: Run, answer: dict[str, object]) -> None:
+    question = {"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}
+    Path("coco_pope_random.json").write_text(json.dumps(question))
+    Path("answers.jsonl").write_text(json.dumps(answer))
+    [command] = [line for line in what_next(Path()) if "answers.jsonl " in line]
+    assert command == "scapo-eval pope answers.jsonl --questions coco_pope_random.json"
+    assert run(*shlex.split(command)[1:])[0] == 0
+
+
+def test_a_wide_table_a_list_of_words_and_a_folder_of_captions(run: Run) -> None:
+    Path("wide.csv").write_text("image_id,dog,cat\n1,1,0\n2,0,1\n")
+    Path("words.txt").write_text("dog\ncat\n")
+    Path("notes.txt").write_text("These captions were written by a person on Monday.\n")
+    Path("parts").mkdir()
+    for k in (1, 2):
+        Path(f"parts/{k}.jsonl").write_text(json.dumps({"image_id": k, "caption": "A dog."}))
+    lines = what_next(Path())
+    command = "scapo-eval parts/ --truth wide.csv --vocabulary words.txt"
+    assert command in lines
+    assert not any("notes.txt" in line for line in lines)
+    assert run(*command.split()[1:])[0] == 0
+
+
+def test_python_runs_the_package_as_a_module(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.run([sys.executable, "-m", "scapo_eval", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, run("--version")[1])
+
+
 def test_results_are_compared(run: Run) -> None:
     for name in ("captions_baseline", "captions_aligned"):
         truth, captions = (str(ROOT / "examples" / file) for file in ("truth.json", f"{name}.jsonl"))
@@ -79,6 +150,48 @@ def test_doctor_names_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch)
     code, _, err = run("doctor", "vocabs")
     assert code == 2
     assert "no extra 'vocabs'" in err
+
+
+def test_doctor_looks_for_chromium(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_requirements", lambda: iter([("", "numpy", ">=1.24")]))
+    monkeypatch.setattr(shutil, "which", {"chromium": "/opt/chromium"}.get)
+    assert re.search(r"^ok +chromium +/opt/chromium \(browser tests", run("doctor")[1], re.MULTILINE)
+    monkeypatch.setattr(shutil, "which", {}.get)
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert re.search(r"^missing +chromium +missing: apt-get install chromium", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("found", "module", "told"),
+    [
+        ("0.32.0", "LLM = None", r"^ok +vLLM's import works; 0.32.0 is in the tested range"),
+        ("0.99.0", "LLM = None", r"^wrong +vLLM's import works; 0.99.0 is outside the tested range"),
+        ("0.32.0", "import no_such_library", r"^wrong +vLLM's import fails \(ModuleNotFoundError: .*no_such_library"),
+    ],
+)
+def test_doctor_imports_vllm(
+    run: Run, found: str, module: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(doctor, "version", lambda name: found)
+    monkeypatch.setattr(doctor, "_requirements", lambda: iter([("vllm", "vllm", ">=0.20")]))
+    code, out, _ = run("doctor", "vllm")
+    assert re.search(told, out, re.MULTILINE), out
+    assert code == (2 if "fails" in told else 0)
+
+
+def test_the_tested_range_of_vllm_is_that_of_the_page() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    ran = set(re.findall(r"^\| `\w+` \| ([\d.]+) \|", page, re.MULTILINE))
+    fitting = re.findall(r"^\| vLLM ([\d.]+) \|.*\| transformers", page, re.MULTILINE)
+    assert ran
+    assert ran <= set(fitting)
+    assert all(fits(release, doctor.VLLM_TESTED) for release in fitting)
+    others = set(re.findall(r"^\| vLLM ([\d.]+) \|", page, re.MULTILINE)) - set(fitting)
+    assert others
+    assert not any(fits(release, doctor.VLLM_TESTED) for release in others)
 
 
 @pytest.mark.parametrize(

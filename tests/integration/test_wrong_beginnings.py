@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,13 +129,13 @@ TOLD = [
     ("c.jsonl --truth t.json --vocabulary prose.txt", "a list of words, or {label: [aliases]}"),
     ("inside.json --truth t.json", "the records are inside 'captions'; take them out: jq -c '.captions[]'"),
     ("lists.jsonl --truth t.json", "found an array; give each caption a record of its own"),
-    ("foreign.jsonl --truth t.json", "name the keys: scapo-eval import --image-key, --caption-key"),
+    ("foreign.jsonl --truth t.json", "name the keys: scapo-eval score foreign.jsonl --image-key nr --caption-key said"),
     ("empty.jsonl --truth t.json", "the file holds no record"),
     ("python.jsonl --truth t.json", "python.jsonl:1: not valid JSON"),
     ("prose.txt --truth t.json", "neither JSON nor a table with at least two columns"),
     ("parts/*.csv --truth t.json", "parts/*.csv: no file matches"),
     ("scor c.jsonl", "did you mean 'score'?"),
-    ("c.jsonl --truth t.json --skip_bad", "Did you mean '--skip-bad'?"),
+    ("c.jsonl --truth t.json --on_bad_record skip", "Did you mean '--on-bad-record'?"),
     ("c.jsonl --truth t.json --metrics hallucination", "known: hal_rate, cover_rate, cap_score"),
     ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: is an input, too, and would be lost"),
     ("compare c.jsonl c.jsonl", "not a results file"),
@@ -142,7 +143,7 @@ TOLD = [
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
 ]
 
-FILLED = {"TRUTH": "t.json", "ANSWERS": "answers.jsonl"}
+FILLED = {"TRUTH": "t.json", "ANSWERS": "answers.jsonl", "IMAGES": "."}
 
 
 @pytest.mark.parametrize(("words", "said"), TOLD)
@@ -155,9 +156,36 @@ def test_a_message_says_what_to_do(words: str, said: str, run: Run, folder: Path
     for command in re.findall(
         r"(?<!Usage): scapo-eval ([a-z][^;\n]* [^;\n]*)$", err.removeprefix("scapo-eval: "), re.MULTILINE
     ):
-        if " --image-key," not in command:
-            code, _, err = run(*(FILLED.get(word, word) for word in shlex.split(command)))
-            assert code == 0, (command, err)
+        code, _, err = run(*(FILLED.get(word, word) for word in shlex.split(command, comments=True)))
+        assert code == 0, (command, err)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("c.jsonl --truth t.json --vocabulary words.txt", "scapo-eval vocab expand words.txt"),
+        ("score run --truth t.json", "scapo-eval report run -o report.html"),
+        ("score queries.json --truth t.json", "scapo-eval answer queries.json"),
+        ("pope c.parquet", "scapo-eval score c.parquet --truth TRUTH"),
+    ],
+)
+def test_a_suggestion_that_needs_a_missing_extra_names_the_command_that_installs_it(
+    words: str, suggested: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "queries.json").write_text('[{"id": 1, "image": "a.jpg", "query": "Describe it."}]')
+    (folder / "run").mkdir()
+    (folder / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(CAPTIONS), "c.parquet")
+    with monkeypatch.context() as base:
+        for module in ("inflect", "jinja2", "aiohttp"):
+            base.setitem(sys.modules, module, None)
+        _, out, err = run(*words.split())
+        [line] = [line for line in (out + err).splitlines() if suggested in line]
+        command, _, comment = line[line.index(suggested) :].partition("  # first: ")
+        _, _, err = run(*(FILLED.get(word, word) for word in shlex.split(command)[1:]))
+        needs = "needs the extra" in err
+    assert needs == bool(comment), (line, err)
 
 
 def test_the_keys_that_are_named_are_read(run: Run) -> None:
@@ -196,6 +224,23 @@ def test_help_as_a_word_is_help(run: Run) -> None:
         ("c.jsonl --metrics", "hal_rate,cover_r", {"hal_rate,cover_rate"}),
         ("c.jsonl --fail-under", "cap_sc", {"cap_score="}),
         ("chair c.jsonl --metrics", "chair_", {"chair_s", "chair_i"}),
+        ("c.jsonl --fail-worse", "cap_sc", {"cap_score"}),
+        ("c.jsonl --by", "l", {"length"}),
+        ("claims c.jsonl --metrics", "hal_rate_c", {"hal_rate_count"}),
+        ("claims c.jsonl --kinds", "presence,c", {"presence,count"}),
+        ("reward c.jsonl --kinds", "a", {"attribute"}),
+        ("report c.jsonl --kinds", "r", {"relation"}),
+        ("compare --metrics", "ch", {"chair_s"}),
+        ("power --metrics", "hal_", {"hal_rate"}),
+        ("report c.jsonl --metrics", "hal_", {"hal_rate"}),
+        ("compare --benchmark", "", {"score", "pope"}),
+        ("compare --benchmark", "po", {"pope"}),
+        ("compare --benchmark chair --metrics", "chair_", {"chair_s"}),
+        ("validate c.jsonl --metric", "c", {"cap_score", "cider_d"}),
+        ("protocol show", "chair-op", {"chair-opera"}),
+        ("protocol check c.jsonl --protocol", "chair-op", {"chair-opera"}),
+        ("doctor", "n", {"nltk", "ngrams"}),
+        ("pairs c.jsonl --vocabulary", "co", {"coco80"}),
     ],
 )
 def test_names_are_completed(words: str, begun: str, expected: set[str]) -> None:
