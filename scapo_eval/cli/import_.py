@@ -73,7 +73,7 @@ def command(
     if image_key or caption_key:
         if kind == "answers" or labels or name:
             raise click.UsageError("--image-key and --caption-key are for captions")
-        layout = replace(OTHER_KEYS, captions=captions_under(image_key or "image_id", caption_key or "caption"))
+        layout = replace(OTHER_KEYS, captions=captions_under(image_key, caption_key))
         kind, sources = "captions", [Recognized(layout, open_rows(path, warn=warn)) for path in inputs]
     else:
         sources = [open_layout(path, warn=warn) for path in inputs]
@@ -128,7 +128,7 @@ def _shown(output: str) -> str:
 
 
 def _caption_record(caption: ForeignCaption) -> dict[str, Any]:
-    return _filled({"image_id": caption.image_id, **asdict(caption)})
+    return _filled({"image_id": caption.image_id, **asdict(caption), "written": None})
 
 
 def _answer_record(answer: Answer) -> dict[str, Any]:
