@@ -165,8 +165,10 @@ class FaultList:
 
     def _said(self, error: InputError) -> InputError:
         first, last, count = self._lines[error.path, error.reason]
-        if count == 1 or not error.line:
+        if count == 1:
             return error
+        if not error.line:
+            return InputError(f"{error.reason} ({count:,} records)", path=error.path)
         return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
 
     def raise_if_any(self, remedy: str = "") -> None:

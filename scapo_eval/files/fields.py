@@ -5,7 +5,7 @@ common names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -117,8 +117,18 @@ def plain_key(key: str) -> str:
     return re.sub(r"[-_ ]", "", key).casefold()
 
 
-def _keys_named(record: Record, names: tuple[str, ...]) -> list[str]:
-    """Returns the keys of a record that are spellings of one of the names, in the order of the names."""
+def names_image(key: str) -> bool:
+    """Returns True if a key is one of the known names of an image's key."""
+    return any(plain_key(key) in names for names in _IMAGE_RANKS)
+
+
+def keys_named(record: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Returns the keys of a record that are spellings of one of the names, in the order of the names.
+
+    Args:
+        record: Record or its keys.
+        names: Names in the spelling that :func:`plain_key` returns.
+    """
     found = [key for key in record if isinstance(key, str) and plain_key(key) in names]
     return sorted(found, key=lambda key: names.index(plain_key(key)))
 
@@ -132,7 +142,7 @@ def image_key(record: Record) -> str | None:
         ValueError: If keys of the same rank name different images.
     """
     for names in _IMAGE_RANKS:
-        images = {key: image for key in _keys_named(record, names) if (image := image_of(record[key])) is not None}
+        images = {key: image for key in keys_named(record, names) if (image := image_of(record[key])) is not None}
         if len({file_name_of(canonical_image_id(image)) for image in images.values()}) > 1:
             raise ValueError(_several("image", images))
         if images:
@@ -146,7 +156,7 @@ def caption_key(record: Record) -> str | None:
     Raises:
         ValueError: If several known keys contain different texts.
     """
-    texts = {key: text for key in _keys_named(record, _TEXT_KEYS) if (text := only_text(record[key])) is not None}
+    texts = {key: text for key in keys_named(record, _TEXT_KEYS) if (text := only_text(record[key])) is not None}
     if len(set(texts.values())) > 1:
         raise ValueError(_several("caption", texts))
     return next(iter(texts), None)

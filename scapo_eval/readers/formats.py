@@ -290,8 +290,8 @@ def several_keys(record: Record) -> str | None:
 
 
 def captions_under(key_of_image: str | None, key_of_caption: str | None) -> CaptionsOf:
-    """Returns a function that reads captions from records with custom keys for the image id and the caption. If a key is
-    None, it is chosen from the known keys of each record.
+    """Returns a function that reads captions from records with custom keys for the image id and the caption. If a key
+    is None, it is chosen from the known keys of each record.
     """
 
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
@@ -331,8 +331,9 @@ def _is_by_image(record: Record) -> bool:
     texts = [text for value in record.values() if (text := only_text(value)) is not None]
     if not texts or len(texts) < len(record) or not all(_IMAGE_NAME.fullmatch(str(image)) for image in record):
         return False
-    long = len(" ".join(texts).split()) > 2 * len(texts)
-    return long or 2 * sum(bool(_SENTENCE.search(text)) for text in texts) >= len(texts)  # else labels
+    words = len(" ".join(texts).split())
+    sentences = sum(bool(_SENTENCE.search(text)) for text in texts)
+    return words > 2 * len(texts) or (words == 2 * len(texts) and 2 * sentences >= len(texts))  # else labels
 
 
 def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:
