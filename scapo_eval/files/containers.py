@@ -141,8 +141,8 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Yields the rows of a table with a header line, whose cells are separated by tabs, commas or semicolons. The memory use is proportional to the size
-    of the input.
+    """Yields the rows of a table with a header line. The cells are separated by tabs, commas or semicolons. The memory
+    use is proportional to the size of the input.
 
     Args:
         data: Content of the file.

@@ -433,8 +433,8 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
         )
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
         raise InputError(
-            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore', a list of words (one per "
-            "line, or all in one line with commas), or {label: [aliases]}",
+            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore', a list of words, or "
+            "{label: [aliases]}; write one word per line, or all words in one line with commas",
             path=name,
         )
     if not document["labels"]:
@@ -498,8 +498,8 @@ _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "
 
 
 def _load(data: bytes, name: str) -> Any:
-    """Returns the document in a vocabulary file. In a word list, comments are allowed between the words, where YAML does
-    not allow them.
+    """Returns the document in a vocabulary file. In a word list, comments between the words are accepted, although YAML
+    does not allow them.
     """
     try:
         return load_yaml(data, name)

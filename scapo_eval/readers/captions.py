@@ -310,12 +310,13 @@ def caption_blocks(
     blocks: Iterator[AnyBlock]
     if isinstance(path, Records):
         blocks = iter_blocks(path)
-        yield from _without_answers(blocks) if not rollouts and _is_answer(path.rows[:1]) else blocks
+        yield from _without_answers(blocks, path.name) if not rollouts and _is_answer(path.rows[:1]) else blocks
         return
     source = Source.of(path)
     if _is_own(source.head):
         blocks = iter_blocks(source)
-        yield from _without_answers(blocks) if not rollouts and _is_answer([_first_record(source.head)]) else blocks
+        maybe = not rollouts and _is_answer([_first_record(source.head)])
+        yield from _without_answers(blocks, source.name) if maybe else blocks
         return
     file = open_layout(source, on_error=on_error, warn=warn)
     if file.format.captions is None:
@@ -329,15 +330,23 @@ def caption_blocks(
             path=file.rows.path,
         )
     blocks = parquet_blocks(source) if is_own_parquet(file) else _converted_blocks(file, on_error, warn)
-    yield from blocks if rollouts else _without_answers(blocks)
+    yield from blocks if rollouts else _without_answers(blocks, file.rows.path, kind_of(file) == "answers")
 
 
 def _is_answer(records: Iterable[Any]) -> bool:
     return any(isinstance(record, Mapping) and is_answer(str(record.get("caption"))) for record in records)
 
 
-def _without_answers(blocks: Iterator[AnyBlock]) -> Iterator[AnyBlock]:
+_NOT_READABLE = "rename the keys of each record to id and response: scapo-eval yesno ANSWERS --questions QUESTIONS"
+
+
+def _without_answers(blocks: Iterator[AnyBlock], name: str, readable: bool = False) -> Iterator[AnyBlock]:
     """Yields all blocks of a file, unless each text in the file is an answer to a yes/no question.
+
+    Args:
+        blocks: Blocks of the file.
+        name: Display name of the file.
+        readable: True if the file can also be read as a file of answers.
 
     Raises:
         InputError: If all texts are answers.
@@ -352,10 +361,9 @@ def _without_answers(blocks: Iterator[AnyBlock]) -> Iterator[AnyBlock]:
             break
     else:
         if n_answers:
-            advice = KINDS["answers"].advice(begun[0].name)
-            raise InputError(
-                f"all {n_answers:,} texts are yes/no answers, not captions{advice} (or pope)", path=begun[0].name
-            )
+            reason = f"all {n_answers:,} texts are yes/no answers, which pope and yesno score, not captions"
+            advice = KINDS["answers"].advice(name) if readable else f"; {_NOT_READABLE}"
+            raise InputError(reason + advice, path=name)
     yield from begun
     yield from blocks
 
