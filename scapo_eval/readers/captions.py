@@ -179,12 +179,15 @@ class Captions:
 
     def for_checks(self) -> Captions:
         """Returns a copy with only the data that :class:`FileChecks` needs."""
-        told = {"prompts": self.prompts, "paths": self.paths}
         if self.ids.count(None) < len(self.ids):
-            return Captions(numbers=self.numbers, ids=self.ids, models=self.models, **told)
+            return Captions(
+                numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts, paths=self.paths
+            )
         models = list(dict.fromkeys(self.models))
         numbers = [self.numbers[self.models.index(model)] for model in models]
-        return Captions(numbers=numbers, ids=[None] * len(models), models=models, **told)
+        return Captions(
+            numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts, paths=self.paths
+        )
 
     def place(self, k: int) -> dict[str, Any]:
         """Returns the ``line``, the ``image_id`` and, if available, the ``id`` of caption ``k``."""

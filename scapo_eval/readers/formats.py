@@ -350,7 +350,7 @@ _ASSISTANTS = ("assistant", "gpt", "model")
 
 def _turns(row: Record) -> list[tuple[str, object]]:
     """Returns the role and the content of each message of a chat."""
-    listed = next((row[key] for key in CHAT_KEYS if isinstance(row.get(key), list)), [])
+    listed: list[Any] = next((row[key] for key in CHAT_KEYS if isinstance(row.get(key), list)), [])
     return [
         (str(turn.get("role", turn.get("from"))), turn.get("content", turn.get("value")))
         for turn in listed
