@@ -364,7 +364,7 @@ def _without_answers(blocks: Iterator[AnyBlock], name: str, readable: bool = Fal
             break
     else:
         if n_answers:
-            reason = f"all {n_answers:,} texts are yes/no answers, which pope and yesno score, not captions"
+            reason = f"every text answers yes or no ({n_answers:,} records); pope and yesno score such answers"
             advice = KINDS["answers"].advice(name) if readable else f"; {_NOT_READABLE}"
             raise InputError(reason + advice, path=name)
     yield from begun

@@ -56,7 +56,7 @@ def is_answer(response: str) -> bool:
     return match is not None and (said == "yes" or (said == "no" and not _NEXT_WORD.match(response, match.end())))
 
 
-_NEXT_WORD = re.compile(r"\s+\w")
+_NEXT_WORD = re.compile(r"(?:\s+|[-'])\w")
 
 
 def _composed(text: str) -> str:

@@ -111,7 +111,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
         raise InputError(reason, path=source)
     if first is None:
         raise InputError("the ground truth has no images (a header and no row)", path=source)
-    image = _image_column(first[1], source)
+    image = image_column(first[1], source)
     if image is not None and not keys_named(columns, LABEL_KEYS):
         if listed := keys_named(columns, [plain_key(key) for key in OBJECT_KEYS]):
             return _read_lists(table_rows(data, source), source, image, listed[0])
@@ -121,7 +121,7 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
     return _read_cells(table_rows(data, source), source, columns, image)
 
 
-def _image_column(first: Mapping[str, Any], source: str) -> str | None:
+def image_column(first: Mapping[str, Any], source: str) -> str | None:
     """Returns the column with the image ids, or None if no column has a known name.
 
     Raises:
@@ -223,7 +223,7 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
     listed = (getattr(frame, "column_names", None), getattr(frame, "columns", None), frame)
     names = list(map(str, next(columns for columns in listed if columns is not None)))
     values = {name: _values(frame[name]) for name in names if names_image(name)}
-    image = _image_column({name: next(iter(column), None) for name, column in values.items()}, source) or "image_id"
+    image = image_column({name: next(iter(column), None) for name, column in values.items()}, source) or "image_id"
     if image in names and "label" not in names and "objects" in names:
         faults = FaultList()
         rows = TruthRows(source, faults)
@@ -246,13 +246,11 @@ def _values(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 
 
-def _read_cells(
-    rows: Iterable[NumberedRecord], source: str, columns: set[str], image_column: str | None
-) -> TruthColumns:
+def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str], image: str | None) -> TruthColumns:
     named = next(iter(keys_named(columns, LABEL_KEYS)), "label")
     state = next(iter(keys_named(columns, ["present"])), None)
-    image_column = image_column or "image_id"
-    missing = [column for column in (image_column, named) if column not in columns]
+    image = image or "image_id"
+    missing = [column for column in (image, named) if column not in columns]
     if missing:
         expected = (
             "expected image_id,label[,present], image_id,objects, image_id and a column of 0 and 1 per label, or Open "
@@ -263,7 +261,7 @@ def _read_cells(
     cells = _Cells(source)
     for number, record in rows:
         try:
-            row = cells.row(record.get(image_column))
+            row = cells.row(record.get(image))
             label = record.get(named)
             if label is None or label == "":  # an image in which nothing is
                 continue
@@ -275,17 +273,17 @@ def _read_cells(
             continue
         cells.add(row, label.strip(), present)
     cells.faults.raise_if_any()
-    if plain_key(image_column) in RECORD_KEYS and cells.labels and all(map(label_of, cells.labels)):
+    if plain_key(image) in RECORD_KEYS and cells.labels and all(map(label_of, cells.labels)):
         raise InputError(f"not a valid truth: the labels under '{named}' are yes and no", path=source)
     ones, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
     for keys, others in ((ones, absent), (ones, unknown), (absent, unknown)):
         twice = np.intersect1d(keys, others, assume_unique=True)
         if len(twice):
-            image, label = (
+            image_id, label = (
                 list(cells.images)[twice[0] // len(cells.labels)],
                 list(cells.labels)[twice[0] % len(cells.labels)],
             )
-            raise InputError(f"image {image}: '{label}' is given different states", path=source)
+            raise InputError(f"image {image_id}: '{label}' is given different states", path=source)
     world: LabelSet = "partial" if state else "open-axis"
     states = absent if state else None
     truth = columns_of_cells(source, world, list(cells.images), list(cells.labels), ones, states)

@@ -106,6 +106,7 @@ FILES: dict[str, Any] = {
         }
         for k in (1, 2, 3)
     ],
+    "chat_yes.jsonl": [{"id": k, "messages": [{"role": "assistant", "content": "Yes"}]} for k in (1, 2)],
     "images.jsonl": [{"images": ["1.jpg", "2.jpg"], "messages": [{"role": "assistant", "content": "A dog."}]}],
     "python.jsonl": "{'image_id': 1, 'caption': 'A dog.'}\n",
     "parts/a.jsonl": CAPTIONS[:1],
@@ -182,14 +183,18 @@ TOLD = [
     ("c.jsonl --truth wide_bad.csv", "wide_bad.csv:3: column 'cat' must be 1, 0, -1 (unknown), a count or"),
     ("c.jsonl --truth wide_text.csv", "columns with text: 'split' ('val'); remove them"),
     ("c.jsonl --truth objects.json", 'write a list of names, such as ["dog", "cat"] (3 records)'),
-    ("yes.jsonl --truth t.json", "which pope and yesno score, not captions; to score them: scapo-eval yesno yes.jsonl"),
-    ("yes.csv --truth t.json", "which pope and yesno score, not captions; to score them: scapo-eval yesno yes.csv"),
+    ("yes.jsonl --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.jsonl"),
+    ("yes.csv --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.csv"),
     (
         "own_yes.jsonl --truth t.json",
-        "all 2 texts are yes/no answers, which pope and yesno score, not captions; rename the keys",
+        "every text answers yes or no (2 records); pope and yesno score such answers; rename the keys",
     ),
     ("two_texts.jsonl --truth t.json", "the keys 'text' and 'answer' name different captions; choose one"),
     ("two_images.jsonl --truth t.json", "the keys 'image' and 'file' name different images; choose one"),
+    (
+        "chat_yes.jsonl --truth t.json",
+        "to score them: scapo-eval yesno chat_yes.jsonl --questions QUESTIONS; if they are",
+    ),
     ("images.jsonl --truth t.json", "2 images in one chat; a caption belongs to one image"),
     ("c.jsonl --truth t.json --vocabulary synonyms.txt", "write one word per line, or all words in one line"),
     ("c.jsonl --truth counts.json", "'1' has an object where a list of labels is expected"),

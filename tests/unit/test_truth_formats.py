@@ -238,6 +238,15 @@ def test_a_table_names_images_as_captions_do(load: Any, image: str, label: str) 
     assert PresenceOracle.from_frame(frame).objects() == oracle.objects()
 
 
+@pytest.mark.parametrize("image", ["image", "File Name", "id"])
+def test_a_parquet_matrix_names_images_as_captions_do(load: Any, image: str) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({image: ["9.jpg"], "dog": [1]}), stream := io.BytesIO())
+    oracle = load(stream.getvalue())
+    assert oracle.image_ids == ("9",)
+    assert oracle.labels == ("dog",)
+
+
 def test_a_wide_table_with_counts_empty_cells_and_row_numbers(load: Any) -> None:
     oracle = load("Unnamed: 0,image_id,file_name,id,dog,cat,key\n0,9,x.jpg,70,2,,0\n1,12,y.jpg,71,0,3.0,-1\n")
     assert oracle.labels == ("dog", "cat", "key")
