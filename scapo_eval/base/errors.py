@@ -165,12 +165,12 @@ class FaultList:
 
     def _said(self, error: InputError) -> InputError:
         first, last, count = self._lines[error.path, error.reason]
-        if count == 1 or not error.line:
+        if count == 1:
             return error
-        counted = f" ({count:,} records, lines {first}-{last})"
+        counted = f" ({count:,} records, lines {first}-{last})" if error.line else f" ({count:,} records)"
         reason, _, remedy = error.reason.rpartition("; ")
         said = f"{reason}{counted}; {remedy}" if ": scapo-eval " in remedy else f"{error.reason}{counted}"
-        return InputError(said, path=error.path, line=first)
+        return InputError(said, path=error.path, line=first if error.line else error.line)
 
     def raise_if_any(self, remedy: str = "") -> None:
         """Raises InputErrors if faults were collected.

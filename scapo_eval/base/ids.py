@@ -63,6 +63,45 @@ def canonical_image_id(value: object) -> str:
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
 
 
+class MergedImages:
+    """Collector of image names that have the same image id but lie in different folders, such as ``a/1.jpg`` and
+    ``b/1.jpg``.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._merged: dict[str, str] = {}
+
+    def add(self, written: object, image_id: str) -> None:
+        """Adds an image name as it is written, and its canonical image id."""
+        if not is_in_folder(written) or written == image_id:
+            return
+        first = self._first.setdefault(image_id, str(written))
+        if _folder_of(first) != _folder_of(str(written)):
+            self._merged.setdefault(image_id, str(written))
+
+    @property
+    def note(self) -> str | None:
+        """Sentence that names the first two spellings and the number of such images, or None if there are none."""
+        if not self._merged:
+            return None
+        image, second = next(iter(self._merged.items()))
+        n = len(self._merged)
+        return (
+            f"{n:,} image id{'s' * (n > 1)} with files in several folders: '{self._first[image]}' and '{second}' are "
+            f"both read as image {image}; if they are different images, rename them (a_{image}, b_{image})"
+        )
+
+
+def is_in_folder(written: object) -> bool:
+    """Returns True if an image name contains a folder."""
+    return isinstance(written, str) and ("/" in written or "\\" in written)
+
+
+def _folder_of(written: str) -> str:
+    return written.replace("\\", "/").rpartition("/")[0]
+
+
 _ENDING = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
 

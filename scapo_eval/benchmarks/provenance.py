@@ -134,7 +134,8 @@ def _no_captions(path: Source) -> str | None:
     if "(scapo-eval" in looks and not looks.startswith("captions"):
         return f"{reason}; they look like {looks}"
     if known.layout and known.layout.format.captions:
-        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+        reason += known.kind.advice(path)
+        return f"{reason}; if they are captions: scapo-eval import {path} --as captions -o captions.jsonl"
     return reason + known.kind.advice(path)
 
 

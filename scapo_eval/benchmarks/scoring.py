@@ -290,6 +290,7 @@ class Tally:
         account: Properties of all records, used to detect unusual files.
         prompts: Distinct prompts that the records contain.
         strangers: Sentence about unknown images, if most captions have an unknown image.
+        merged: Sentence about images that differ only in their folders, if there are any.
     """
 
     table: CountTable
@@ -302,6 +303,7 @@ class Tally:
     account: Account | None = None
     prompts: frozenset[str] = frozenset()
     strangers: str | None = None
+    merged: str | None = None
 
     __repr__ = fields_in_short
 
@@ -321,7 +323,7 @@ class Tally:
     @property
     def notes(self) -> list[str]:
         """One sentence about each unusual property of the file."""
-        said = [self.strangers] if self.strangers else []
+        said = [note for note in (self.strangers, self.merged) if note]
         return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
     @property
@@ -511,6 +513,7 @@ class Sums:
             bad_files,
             prompts=frozenset(self.prompts),
             strangers=few,
+            merged=self.checks.merged.note,
         )
 
 

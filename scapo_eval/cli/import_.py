@@ -130,7 +130,7 @@ def _shown(output: str) -> str:
 
 
 def _caption_record(caption: ForeignCaption) -> dict[str, Any]:
-    return _filled({"image_id": caption.image_id, **asdict(caption)})
+    return _filled({"image_id": caption.image_id, **asdict(caption), "written": None})
 
 
 def _answer_record(answer: Answer) -> dict[str, Any]:

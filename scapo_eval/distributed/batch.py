@@ -349,6 +349,8 @@ class Counter(Counted[Result]):
         mentioned = enumerate([] if sums.mentioned is None else sums.mentioned.tolist())
         rows += [("label", labels[k].encode(), n) for k, n in mentioned if n]
         rows += [("model", model.encode("utf-8", "surrogatepass"), 1) for model in sums.checks.models]
+        if note := sums.checks.merged.note:
+            rows.append(("note", note.encode("utf-8", "surrogatepass"), 1))
         if len(sums.checks.hashes):
             rows.append(("ids", sums.checks.hashes.tobytes(), 1))
         if sums.prints:
@@ -361,7 +363,7 @@ class Counter(Counted[Result]):
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
     ) -> Result:
         """Implements ``run`` of :class:`Counted`."""
-        notes = [note.decode() for note in of_kind(counts, "note")]
+        notes = [note.decode("utf-8", "surrogatepass") for note in of_kind(counts, "note")]
         return self.finish(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
 
     def _tally(self, counts: Any, on_bad_file: OnBadFile) -> Tally:

@@ -141,8 +141,8 @@ def _object(path: Input, name: str) -> dict[str, Any]:
 
 
 def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
-    """Yields the rows of a tab- or comma-separated table with a header line. The memory use is proportional to the size
-    of the input.
+    """Yields the rows of a table with a header line. The cells are separated by tabs, commas or semicolons. The memory
+    use is proportional to the size of the input.
 
     Args:
         data: Content of the file.
@@ -164,7 +164,8 @@ def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
         at = end
     if len(data) > _MAX_HEADER and data.find(b"\n", 0, _MAX_HEADER) < 0:
         raise InputError("neither JSON nor a table: its first line does not end", path=name, line=1)
-    delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
+    header_line = data[: data.find(b"\n") + 1 or len(data)]
+    delimiter = "\t" if b"\t" in header_line else ";" if header_line.count(b";") > header_line.count(b",") else ","
     reader = csv_reader(data, delimiter)
     header: list[str] | None = None
     line = 1

@@ -5,11 +5,12 @@ common names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..base.errors import InputError
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, file_name_of
 from .json_text import json_type
 
 Record = Mapping[str, Any]
@@ -64,10 +65,12 @@ def label_of(value: object) -> str | None:
 
 def image_of(value: object) -> str | None:
     """Returns an image name or id as a string. Returns None for values that are neither names nor ids, such as a cell
-    with base64 data.
+    with base64 data. If the value is an object, its ``path``, ``file_name`` or ``url`` is the name.
     """
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
+    if isinstance(value, Mapping):
+        value = next((value[key] for key in ("path", "file_name", "url") if isinstance(value.get(key), str)), None)
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
@@ -81,7 +84,6 @@ def image_of(value: object) -> str | None:
 
 
 IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "image_source", "file_name", "filename")
-TRUTH_IMAGE_KEYS = (*IMAGE_KEYS, "img", "id")
 """Accepted names of the image id in a ground truth."""
 
 _STATES = {
@@ -96,6 +98,94 @@ def state_of(value: object) -> int | None:
     return _STATES.get(str(value).strip().casefold())
 
 
+_IMAGE_RANKS = (
+    ("imageid", "imgid", "cocoid"),
+    (
+        "image", "img", "imagefile", "imagepath", "imgpath", "imagesource", "imagename", "imgname", "filename",
+        "filepath", "file", "path",
+    ),
+    ("imageurl", "imgurl", "url"),
+    ("id", "questionid", "sampleid", "key", "uid", "index"),
+)  # fmt: skip
+"""Names of the key of an image in captions and ground truth, in the spelling that :func:`plain_key` returns. A name in
+an earlier row takes precedence.
+"""
+
+RECORD_KEYS = frozenset(_IMAGE_RANKS[-1])
+"""Names of the key of a record, which identifies the image if no other key does."""
+
+_TEXT_KEYS = (
+    "caption", "captions", "response", "description", "text", "sentence", "answer", "output", "outputs", "prediction",
+    "pred", "result", "candidate", "generation", "generated", "generatedcaption", "generatedtext", "modeloutput",
+    "modelresponse", "modelanswer", "completion", "predcaption", "predictedcaption", "content",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def plain_key(key: str) -> str:
+    """Returns a key in lower case and without underscores, hyphens and spaces, because tools spell the same key in
+    several ways (``image_id``, ``imageID``, ``Image ID``).
+    """
+    return re.sub(r"[-_ ]", "", key).casefold()
+
+
+def names_image(key: str) -> bool:
+    """Returns True if a key is one of the known names of an image's key."""
+    return any(plain_key(key) in names for names in _IMAGE_RANKS)
+
+
+def keys_named(record: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Returns the keys of a record that are spellings of one of the names, in the order of the names.
+
+    Args:
+        record: Record or its keys.
+        names: Names in the spelling that :func:`plain_key` returns.
+    """
+    found = [key for key in record if isinstance(key, str) and plain_key(key) in names]
+    return sorted(found, key=lambda key: names.index(plain_key(key)))
+
+
+def image_key(record: Record) -> str | None:
+    """Returns the key of a record's image, or None if no known key contains an id or name of an image.
+
+    An image id takes precedence over a file name, a file name over a URL, and a URL over the id of the record.
+
+    Raises:
+        ValueError: If keys of the same rank name different images.
+    """
+    for names in _IMAGE_RANKS:
+        images = {key: image for key in keys_named(record, names) if (image := image_of(record[key])) is not None}
+        if len({file_name_of(canonical_image_id(image)) for image in images.values()}) > 1:
+            raise ValueError(_several("image", images))
+        if images:
+            return next(iter(images))
+    return None
+
+
+def caption_key(record: Record) -> str | None:
+    """Returns the key of a record's caption, or None if no known key contains a text.
+
+    Raises:
+        ValueError: If several known keys contain different texts.
+    """
+    texts = {key: text for key in keys_named(record, _TEXT_KEYS) if (text := only_text(record[key])) is not None}
+    if len(set(texts.values())) > 1:
+        raise ValueError(_several("caption", texts))
+    return next(iter(texts), None)
+
+
+def only_text(value: object) -> str | None:
+    """Returns a text, or the text in a list that contains nothing else. Returns None for any other value."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    return value if isinstance(value, str) else None
+
+
+def _several(what: str, keys: Iterable[str]) -> str:
+    named = " and ".join(map(repr, keys))
+    return f"the keys {named} name different {what}s; choose one with --{what}-key KEY"
+
+
 def find_image(*records: Record) -> str | None:
     """Returns the first image id or image name under one of the usual keys, or None if there is none."""
     for record in records:
@@ -106,7 +196,12 @@ def find_image(*records: Record) -> str | None:
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:
-    """Returns the canonical image id of a record.
+    """Returns the canonical image id of a record. Raises the same errors as :func:`image_name_in`."""
+    return canonical_image_id(image_name_in(*records, fallback=fallback))
+
+
+def image_name_in(*records: Record, fallback: str | None = None) -> str:
+    """Returns the image id or image name of a record as it is written.
 
     Raises:
         ValueError: If the record contains no image id.
@@ -114,7 +209,7 @@ def image_id_in(*records: Record, fallback: str | None = None) -> str:
     image = find_image(*records) or fallback
     if image is None:
         raise ValueError(f"no image id (none of {', '.join(IMAGE_KEYS)}; found: {', '.join(records[0])})")
-    return canonical_image_id(image)
+    return image
 
 
 def last_user_turn(prompt: object) -> str | None:

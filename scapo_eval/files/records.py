@@ -80,7 +80,7 @@ def readable(given: Given) -> Readable:
     if isinstance(given, (bytes, bytearray)) or not isinstance(given, Iterable):
         kinds = "a path, a list of records, a DataFrame or a Dataset"
         raise InputError(f"expected {kinds}, found {type(given).__name__}")
-    return Records(name, [_plain_record(record) for record in _without_media(given)])
+    return Records(name, [_plain_record(record) for record in without_media(given)])
 
 
 def _rows_of_frame(frame: Any, name: str) -> list[Any]:
@@ -93,7 +93,7 @@ def _rows_of_frame(frame: Any, name: str) -> list[Any]:
     return [_plain_record(record) for record in filled.to_dict("records")]
 
 
-def _without_media(dataset: Any) -> Any:
+def without_media(dataset: Any) -> Any:
     """Returns a Hugging Face Dataset without the columns that would be decoded during iteration. All other input is
     returned unchanged.
     """

@@ -660,23 +660,28 @@ def is_remote(path: Input) -> bool:
 
 
 def open_remote(uri: str) -> BinaryIO:
-    """Opens a URI on one of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs`` or ``file``.
+    """Opens a URI on one of pyarrow's file systems (``s3``, ``gs``, ``abfs``, ``hdfs``, ``file`` or ``hf``), or a data
+    set that the package ``datasets`` reads.
 
     Raises:
         InputError: If the URI scheme or the path is unknown.
         OSError: If the file cannot be read.
         MissingExtra: If pyarrow is not installed.
     """
+    from .hub import is_hub_dataset, open_hub_dataset
+
+    if is_hub_dataset(uri):
+        return open_hub_dataset(uri)
     system, path = file_system(uri)
     try:
         stream: BinaryIO = system.open_input_file(path)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and uri.lower().startswith("hf://"):
-            raise InputError(f"file not found{_HUB}", path=uri) from None
+            raise InputError(f"file not found{HUB_REMEDY}", path=uri) from None
         raise
     except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
         reason = f"cannot be opened ({in_short(str(error) or type(error).__name__)})"
-        raise InputError(reason + (_HUB if uri.lower().startswith("hf://") else ""), path=uri) from None
+        raise InputError(reason + (HUB_REMEDY if uri.lower().startswith("hf://") else ""), path=uri) from None
     return stream
 
 
@@ -700,19 +705,21 @@ def file_system(uri: str) -> tuple[Any, str]:
     except ImportError:
         raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
-        remedy = _HUB if scheme == "hf" else f"; {_SCHEMES} are"
-        raise InputError(f"{scheme}:// cannot be read here ({_line(error)}){remedy}", path=uri) from None
+        remedy = HUB_REMEDY if scheme == "hf" else f"; {_SCHEMES} are"
+        raise InputError(f"{scheme}:// cannot be read here ({in_one_line(error)}){remedy}", path=uri) from None
     except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
-        remedy = _HUB if scheme == "hf" else "; look at its name, network and credentials, or download it first"
-        raise InputError(f"cannot be reached ({_line(error)}){remedy}", path=uri) from None
+        remedy = HUB_REMEDY if scheme == "hf" else "; look at its name, network and credentials, or download it first"
+        raise InputError(f"cannot be reached ({in_one_line(error)}){remedy}", path=uri) from None
     return opened
 
 
 _SCHEMES = "s3://, gs://, abfs://, hdfs:// and file://"
-_HUB = "; download it first: hf download NAMESPACE/NAME FILE --repo-type dataset"
+HUB_REMEDY = "; download it first: hf download NAMESPACE/NAME FILE --repo-type dataset"
+"""Remedy for a file on the Hub that cannot be read directly."""
 
 
-def _line(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
+    """Returns the text of an exception on one line, truncated to 300 characters."""
     return " ".join(str(error).split())[:300]
 
 

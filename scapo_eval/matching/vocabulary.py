@@ -422,7 +422,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     """Parses a vocabulary file and the files that it includes. The function ``read`` returns the content of an included
     file.
     """
-    document = load_yaml(data, name)
+    document = _load(data, name)
     if (listed := _words_only(document, data)) is not None:
         from ..base.installed import runnable  # importlib.metadata takes 20 ms
 
@@ -436,7 +436,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
         raise InputError(
             "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore', a list of words, or "
-            "{label: [aliases]}",
+            "{label: [aliases]}; write one word per line, or all words in one line with commas",
             path=name,
         )
     if not document["labels"]:
@@ -508,25 +508,47 @@ def is_word_list(data: bytes, name: str) -> bool:
     return _words_only(load_yaml(data, name), data) is not None
 
 
+def _load(data: bytes, name: str) -> Any:
+    """Returns the document in a vocabulary file. In a word list, comments between the words are accepted, although YAML
+    does not allow them.
+    """
+    try:
+        return load_yaml(data, name)
+    except InputError:
+        words = _without_comments(data.decode("utf-8", "replace"))
+        if len(words) == len(data.decode("utf-8", "replace")) or any(mark in words for mark in ":{[\ufffd"):
+            raise
+        return words
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"(?m)(?:^|\s)#.*$", "", text)
+
+
 def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
     """Returns the mapping from labels to aliases for a file that contains nothing but a word list or such a mapping.
 
-    A word list contains one word per line or list element. Returns None for any other file.
+    A word list contains one word per line or list element, or all words in one line, separated by commas. Returns None
+    for any other file.
     """
+    if isinstance(document, dict) and isinstance(document.get("labels"), list) and len(document) == 1:
+        document = document["labels"]
     if isinstance(document, str):
-        document = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
-        document = document[1:] if document[0].lower() in ("label", "labels", "word", "words", "name") else document
-        if any(len(alias.split()) > _MAX_WORDS_OF_A_LABEL for alias in document):
+        lines = [line.strip() for line in _without_comments(data.decode("utf-8-sig")).splitlines() if line.strip()]
+        document = [word for word in map(str.strip, lines[0].split(",")) if word] if len(lines) == 1 else lines
+        document = (
+            document[1:]
+            if document and document[0].lower() in ("label", "labels", "word", "words", "name")
+            else document
+        )
+        if any(len(word.split()) > _MAX_WORDS_OF_A_LABEL or "," in word for word in document):
             return None
     if isinstance(document, list) and document and all(isinstance(word, str) and word for word in document):
         return {word: [word] for word in document}
     if isinstance(document, dict) and document and not document.keys() & _KEYS:
-        listed = all(isinstance(value, list) and all(isinstance(v, str) for v in value) for value in document.values())
-        return (
-            {str(label): [*dict.fromkeys([str(label), *aliases])] for label, aliases in document.items()}
-            if listed
-            else None
-        )
+        table = {str(label): [value] if isinstance(value, str) else value for label, value in document.items()}
+        if all(isinstance(value, list) and all(isinstance(v, str) for v in value) for value in table.values()):
+            return {label: [*dict.fromkeys([label, *aliases])] for label, aliases in table.items()}
     return None
 
 

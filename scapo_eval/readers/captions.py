@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, InputErrors
-from ..base.ids import canonical_image_id, plain_id
+from ..base.ids import MergedImages, canonical_image_id, is_in_folder, plain_id
 from ..base.reprs import fields_in_short
 from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
@@ -31,8 +31,9 @@ from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
 from .captions_foreign import captions_of as foreign_captions_of
-from .formats import Recognized, keys_of_captions, kind_of, layout_of, open_layout, wrong_kind
-from .parsers import first_word
+from .formats import CHAT_KEYS, Recognized, keys_of_captions, kind_of, layout_of, open_layout, several_keys, wrong_kind
+from .kinds import KINDS
+from .parsers import first_word, is_answer
 
 BLOCK_BYTES = 1 << 20
 """Size of a block in bytes: about two passes of the matcher, and small compared with the ground truth in memory."""
@@ -139,6 +140,7 @@ class Captions:
             numbers of the file.
         cut: Number of records that are marked as truncated, or None if no record states why generation stopped.
         prompts: Prompt texts and generation limits (such as ``max_tokens=512``) in the records.
+        paths: Distinct image ids that contain a folder and are shortened to a number, as written.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -150,13 +152,14 @@ class Captions:
     lines: int = 0
     cut: int | None = None
     prompts: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """Returns the captions that a Boolean mask selects."""
         keep = np.flatnonzero(mask).tolist()
-        kept = Captions(lines=self.lines, prompts=self.prompts)
+        kept = Captions(lines=self.lines, prompts=self.prompts, paths=self.paths)
         for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
             values.extend(all_of_them[k] for k in keep)
         return kept
@@ -166,6 +169,7 @@ class Captions:
         for values, further in zip(self._columns(), more._columns(), strict=True):
             values.extend(further)
         self.prompts |= more.prompts
+        self.paths |= more.paths
 
     def behind(self, lines: int) -> Captions:
         """Returns a copy in which all line numbers are increased by ``lines``."""
@@ -177,10 +181,14 @@ class Captions:
     def for_checks(self) -> Captions:
         """Returns a copy with only the data that :class:`FileChecks` needs."""
         if self.ids.count(None) < len(self.ids):
-            return Captions(numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts)
+            return Captions(
+                numbers=self.numbers, ids=self.ids, models=self.models, prompts=self.prompts, paths=self.paths
+            )
         models = list(dict.fromkeys(self.models))
         numbers = [self.numbers[self.models.index(model)] for model in models]
-        return Captions(numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts)
+        return Captions(
+            numbers=numbers, ids=[None] * len(models), models=models, prompts=self.prompts, paths=self.paths
+        )
 
     def place(self, k: int) -> dict[str, Any]:
         """Returns the ``line``, the ``image_id`` and, if available, the ``id`` of caption ``k``."""
@@ -251,6 +259,7 @@ class ArrowBlock:
             objects=none,
             models=values.get("model", none),
             prompts=_asked_with(values.get("prompt", ()), values.get("max_tokens", ())),
+            paths=_shortened(canonical),
         )
 
 
@@ -302,12 +311,16 @@ def caption_blocks(
             from several models.
         InputErrors: If records are unreadable.
     """
+    blocks: Iterator[AnyBlock]
     if isinstance(path, Records):
-        yield from iter_blocks(path)
+        blocks = iter_blocks(path)
+        yield from _without_answers(blocks, path.name) if not rollouts and _is_answer(path.rows[:1]) else blocks
         return
     source = Source.of(path)
     if _is_own(source.head):
-        yield from iter_blocks(source)
+        blocks = iter_blocks(source)
+        maybe = not rollouts and _is_answer([_first_record(source.head)])
+        yield from _without_answers(blocks, source.name) if maybe else blocks
         return
     file = open_layout(source, on_error=on_error, warn=warn)
     if file.format.captions is None:
@@ -320,10 +333,43 @@ def caption_blocks(
             f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
             path=file.rows.path,
         )
-    if is_own_parquet(file):
-        yield from parquet_blocks(source)
+    blocks = parquet_blocks(source) if is_own_parquet(file) else _converted_blocks(file, on_error, warn)
+    yield from blocks if rollouts else _without_answers(blocks, file.rows.path, kind_of(file) == "answers")
+
+
+def _is_answer(records: Iterable[Any]) -> bool:
+    return any(isinstance(record, Mapping) and is_answer(str(record.get("caption"))) for record in records)
+
+
+_NOT_READABLE = "rename the keys of each record to id and response: scapo-eval yesno ANSWERS --questions QUESTIONS"
+
+
+def _without_answers(blocks: Iterator[AnyBlock], name: str, readable: bool = False) -> Iterator[AnyBlock]:
+    """Yields all blocks of a file, unless each text in the file is an answer to a yes/no question.
+
+    Args:
+        blocks: Blocks of the file.
+        name: Display name of the file.
+        readable: True if the file can also be read as a file of answers.
+
+    Raises:
+        InputError: If all texts are answers.
+    """
+    begun: list[AnyBlock] = []
+    n_answers = 0
+    for block in blocks:
+        begun.append(block)
+        texts = block.parse(FaultList(lambda fault: None)).captions
+        n_answers += len(texts)
+        if not all(map(is_answer, texts)):
+            break
     else:
-        yield from _converted_blocks(file, on_error, warn)
+        if n_answers:
+            reason = f"every text answers yes or no ({n_answers:,} records); pope and yesno score such answers"
+            advice = KINDS["answers"].advice(name) if readable else f"; {_NOT_READABLE}"
+            raise InputError(reason + advice, path=name)
+    yield from begun
+    yield from blocks
 
 
 def taken_keys(source: Recognized) -> tuple[str, str] | None:
@@ -354,16 +400,23 @@ def _is_own(head: bytes) -> bool:
         return False
     if text[:1] == b"{" and is_open(text):  # one object over many lines
         return False
-    try:
-        start = text.removeprefix(b"[").lstrip().decode("utf-8", "replace")
-        record, _ = json.JSONDecoder(strict=False).raw_decode(start)
-    except (ValueError, RecursionError):  # a broken line is the fast reader's to name, one cut off here may be fine
+    record = _first_record(head)
+    if record is None:  # a broken line is the fast reader's to name, one cut off here may be fine
         return b"\n" in text
     if not isinstance(record, dict):
         return True
     container: Any = "JSON array" if text[:1] == b"[" else "JSON lines"
     layout = layout_of(Rows("", container, record, iter(())))
     return layout is None or layout.name in OWN_LAYOUTS
+
+
+def _first_record(head: bytes) -> Any:
+    """Returns the first JSON value of a file that begins with ``head``, or None if the value is invalid or cut off."""
+    start = head.lstrip().removeprefix(b"[").lstrip().decode("utf-8", "replace")
+    try:
+        return json.JSONDecoder(strict=False).raw_decode(start)[0]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _converted_blocks(source: Recognized, on_error: ErrorHandler | None, warn: Warn) -> Iterator[ParsedBlock]:
@@ -465,8 +518,14 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
             (record.prompt for record in records) if _PROMPT in data else (),
             (record.max_tokens for record in records) if _MAX_TOKENS in data else (),
         ),
+        paths=_shortened(canonical) if b"/" in data or b"\\\\" in data else frozenset(),
         cut=_cut_off([record.meta for record in records if _FINISH in bytes(record.meta)] if _FINISH in data else ()),
     )
+
+
+def _shortened(canonical: Mapping[Any, str]) -> frozenset[str]:
+    """Returns the image ids, as written, that differ from their canonical spelling and contain a folder."""
+    return frozenset(raw for raw, image in canonical.items() if is_in_folder(raw) and raw != image)
 
 
 def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
@@ -531,6 +590,7 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
         meta = record.get("meta")
         if isinstance(meta, Mapping) and "finish" in meta:
             out.cut = (out.cut or 0) + (meta["finish"] in LIMITS)
+    out.paths = _shortened(canonical)
     return out
 
 
@@ -550,8 +610,12 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
         (key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)),
         None,
     )
+    if inside in CHAT_KEYS:
+        return f"no turn of the assistant in {inside!r}"
     if inside is not None and len(record) <= 3:
         return f"the records are inside '{inside}'; take them out: jq -c '.{inside}[]' FILE > captions.jsonl"
+    if not {"image_id", "caption"} <= record.keys() and (several := several_keys(record)):
+        return several
     for key in ("image_id", "caption"):
         if key not in record:
             rollout = key == "caption" and "response" in record
@@ -577,9 +641,14 @@ def _naming_keys(name: str, record: Mapping[str, Any]) -> str:
 
 
 class FileChecks:
-    """Checks that require the whole file: one for duplicate ``id`` values, and one for captions from several models.
+    """Checks that require the whole file: for duplicate ``id`` values, for captions from several models, and for images
+    that differ only in their folders.
 
-    The checks use 16 bytes of memory per id, regardless of the length of the ids.
+    The checks use 16 bytes of memory per id, regardless of the length of the ids. Image names that contain a folder are
+    kept.
+
+    Attributes:
+        merged: Images that differ only in their folders.
     """
 
     def __init__(self, name: str) -> None:
@@ -587,6 +656,7 @@ class FileChecks:
         self._hashes = array("q")
         self._numbers = array("q")
         self._models: dict[str, int] = {}
+        self.merged = MergedImages()
 
     def add(self, captions: Captions, before: int = 0) -> None:
         """Adds the captions of one block, which is preceded by ``before`` lines. Blocks must be added in file order."""
@@ -595,6 +665,8 @@ class FileChecks:
                 state = hashlib.blake2b(plain_id(identity).encode("utf-8", "surrogatepass"), digest_size=8)
                 self._hashes.append(int.from_bytes(state.digest(), "little", signed=True))
                 self._numbers.append(before + number)
+        for path in sorted(captions.paths):
+            self.merged.add(path, canonical_image_id(path))
         for model in dict.fromkeys(captions.models):
             if model is not None and model not in self._models:
                 self._models[model] = before + captions.numbers[captions.models.index(model)]

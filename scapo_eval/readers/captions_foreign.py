@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.ids import MergedImages
 from ..files.containers import ErrorHandler, Warn, warn_user
 from ..files.fields import mixed_models
 from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Recognized, open_layout, wrong_kind
@@ -54,7 +55,7 @@ def captions_of(
     layout, path = source.format, source.rows.path
     if layout.captions is None:
         raise wrong_kind(source, "captions")
-    faults = FaultList(on_error)
+    faults, merged = FaultList(on_error), MergedImages()
     first: ForeignCaption | None = None
     questions = 0
     for line, record in source.rows:
@@ -68,6 +69,7 @@ def captions_of(
             if model is not None and caption.model != model:
                 continue
             first = first or caption
+            merged.add(caption.written, caption.image_id)
             if caption.model != first.model:
                 raise mixed_models(path, line, [first.model, caption.model, *_models_of_the_rest(source)], remedy)
             yield caption
@@ -78,6 +80,8 @@ def captions_of(
         raise InputError(f"{reason}: {others}" if questions else reason, path=path)
     if questions:
         warn(f"{path}: {questions:,} answers are not captions and are omitted: {others}")
+    if merged.note:
+        warn(f"{path}: {merged.note}")
 
 
 def _models_of_the_rest(source: Recognized) -> Iterator[str | None]:

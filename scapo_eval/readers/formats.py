@@ -11,26 +11,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
 from ..files.fields import (
-    IMAGE_KEYS,
-    TRUTH_IMAGE_KEYS,
+    RECORD_KEYS,
     Record,
+    caption_key,
     find_image,
     id_in,
-    image_id_in,
+    image_key,
+    image_name_in,
     image_of,
     label_of,
     last_user_turn,
     message_text,
+    only_text,
     optional_text,
+    plain_key,
     required,
     state_of,
     text_in,
@@ -50,12 +53,13 @@ class ForeignCaption:
 
     Attributes:
         line: Number of the line, array element or row in the file, counted from 1.
-        image_id: Canonical image id.
+        image_id: Canonical image id. The constructor accepts any spelling.
         caption: Text of the caption.
         model: Model that wrote the caption, or None if the file does not name the model.
         prompt: Prompt of the caption, or None if the file does not contain the prompt.
         id: Explicit id of the caption, or None if the file contains no caption ids.
         objects: Objects in the image according to the record, or None if the record contains no ground truth.
+        written: Image id as it was given.
     """
 
     line: int
@@ -65,6 +69,11 @@ class ForeignCaption:
     prompt: str | None = None
     id: str | int | None = None
     objects: list[str] | None = None
+    written: Any = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "written", self.image_id)
+        object.__setattr__(self, "image_id", canonical_image_id(self.image_id))
 
 
 CaptionsOf = Callable[[Record, int], Iterator[ForeignCaption]]
@@ -125,6 +134,8 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
     layout = layout_of(rows)
     if layout is not None:
         return Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
+    if several := several_keys(rows.first):
+        raise InputError(several, path=rows.path)
     raise InputError(
         f"unknown layout: {rows.container} with {_listed(list(rows.first))}; understood are: "
         + "; ".join(layout.title for layout in FORMATS if layout.answer or layout.captions),
@@ -140,10 +151,11 @@ def layout_of(rows: Rows) -> Format | None:
     """
     keys = set(rows.first)
     known = next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
-    if _named is not None and (known is None or not keys.isdisjoint(_named)):
+    named = {key for key in _named or () if key}
+    if _named is not None and (known is None or not keys.isdisjoint(named)):
         return Format(
             "captions-named-keys",
-            f"captions with the keys {_named[0]} and {_named[1]}",
+            f"captions with named keys ({', '.join(sorted(named))})",
             lambda rows, found: True,
             captions=captions_under(*_named),
             kind=KINDS["captions"],
@@ -151,19 +163,18 @@ def layout_of(rows: Rows) -> Format | None:
     return known
 
 
-_named: tuple[str, str] | None = None
+_named: tuple[str | None, str | None] | None = None
 
 
 def name_keys(image_key: str | None, caption_key: str | None) -> None:
     """Sets the keys of the image id and the caption for all files that this process reads.
 
     Args:
-        image_key: Key of the image ids, or None for ``image_id``.
-        caption_key: Key of the captions, or None for ``caption``. If both keys are None, the keys of each file are
-            determined from its content.
+        image_key: Key of the image ids, or None to determine the key from each record.
+        caption_key: Key of the captions, or None to determine the key from each record.
     """
     global _named
-    _named = (image_key or "image_id", caption_key or "caption") if image_key or caption_key else None
+    _named = (image_key, caption_key) if image_key or caption_key else None
 
 
 def keys_are_named() -> bool:
@@ -186,6 +197,8 @@ def kind_of(source: Recognized) -> Literal["captions", "answers"]:
             return "answers"
     except ValueError:
         pass
+    if layout.name == "chat":
+        return "captions"
     if layout.name == "answers" and find_image(source.rows.first) is None:
         return "answers"
     try:
@@ -247,10 +260,11 @@ def _agrees(row: Record) -> bool | None:
 
 def _own_captions(key: str) -> CaptionsOf:
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+        image = required(row, "image_id")
         try:
-            image = canonical_image_id(required(row, "image_id"))
+            canonical_image_id(image)
         except ValueError as error:
-            raise ValueError(str(error) if "image_id" not in row else f"'image_id' {error}") from None
+            raise ValueError(f"'image_id' {error}") from None
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
         text = text_in(row, key)
         if key == "response":  # a rollout's id is its prompt's, and several samples share it
@@ -280,77 +294,151 @@ def _objects(row: Record) -> list[str] | None:
 
 def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:
     prompt = optional_text(row.get("prompt")) or optional_text(row.get("question"))
-    image = image_id_in(row, fallback=None if row.keys() & _ASKED else id_in(row, "id"))
+    image = image_name_in(row, fallback=None if row.keys() & _ASKED else id_in(row, "id"))
     yield ForeignCaption(line, image, text_in(row, "response"), optional_text(row.get("model")), prompt)
 
 
 _ASKED = frozenset({"question", "label", "benchmark", "category", "mode", "task"})  # an id with these is no image's
-
-_IMAGE_KEYS = (*IMAGE_KEYS, "img", "img_id", "imgid", "image_name", "img_name", "imageId")
-_ID_KEYS = ("id", "question_id", "key", "uid", "index")  # of the image where no key says so
-_TEXT_KEYS = (
-    "caption", "response", "description", "text", "answer", "output", "outputs", "prediction", "pred", "generation",
-    "generated_caption", "generated_text", "model_output", "model_response", "model_answer", "completion",
-    "pred_caption", "predicted_caption", "content",
-)  # fmt: skip
 
 
 def keys_of_captions(record: Record) -> tuple[str, str] | None:
     """Returns the keys of the image id and the caption in a record. The result is None if the record contains no text
     or no image under the known keys, or if it contains several texts or different images.
     """
-    texts = [key for key in _TEXT_KEYS if isinstance(record.get(key), str)]
-    images = [key for key in _IMAGE_KEYS if record.get(key) is not None and image_of(record[key]) is not None]
-    images = images or [key for key in _ID_KEYS if key in record]
-    same_image = len({canonical_image_id(image_of(record[key]) or "-") for key in images}) == 1
-    return (images[0], texts[0]) if len(texts) == 1 and (len(images) == 1 or same_image) else None
+    try:
+        image, text = image_key(record), caption_key(record)
+    except ValueError:
+        return None
+    return (image, text) if image is not None and text is not None else None
 
 
-def captions_under(image_key: str, caption_key: str) -> CaptionsOf:
-    """Returns a function that reads captions from records with custom keys for the image id and the caption."""
+def several_keys(record: Record) -> str | None:
+    """Returns the reason why a record is ambiguous, or None if it does not contain several texts or different images
+    under the known keys.
+    """
+    try:
+        image_key(record), caption_key(record)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def captions_under(key_of_image: str | None, key_of_caption: str | None) -> CaptionsOf:
+    """Returns a function that reads captions from records with custom keys for the image id and the caption. If a key
+    is None, it is chosen from the known keys of each record.
+    """
 
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
-        image = image_of(required(row, image_key))
+        under = key_of_image or image_key(row) or "image_id"
+        image = image_of(required(row, under))
         if image is None:
-            raise ValueError(f"{image_key!r} is no image's id or name")
+            raise ValueError(f"{under!r} is no image's id or name")
+        under = key_of_caption or caption_key(row) or "caption"
+        text = only_text(row.get(under))
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
-        yield ForeignCaption(line, canonical_image_id(image), text_in(row, caption_key), model, prompt)
+        yield ForeignCaption(line, image, text_in(row, under) if text is None else text, model, prompt)
 
     return captions
 
 
-def _captions_under_other_keys(row: Record, line: int) -> Iterator[ForeignCaption]:
-    keys = keys_of_captions(row)
-    if keys is None:
-        raise ValueError(f"not one image id and one caption ({_listed(list(row))})")
-    yield from captions_under(*keys)(row, line)
-
-
 def _answer_under_other_keys(row: Record, line: int) -> Answer:
-    keys = keys_of_captions(row)
-    if keys is None:
-        raise ValueError(f"not one id and one answer ({_listed(list(row))})")
-    identity = next((key for key in ("question_id", *_ID_KEYS) if key in row), None)
+    """Reads one answer with the id of its question. A text whose key names a caption is not an answer."""
+    identity, text = next((key for key in row if plain_key(key) in RECORD_KEYS), None), caption_key(row)
+    if identity is None or text is None or "caption" in plain_key(text):
+        raise ValueError(f"not the id of a question and an answer ({_listed(list(row))})")
     return Answer(
-        id=str(line) if identity is None else id_in(row, identity),
-        response=text_in(row, keys[1]),
+        id=id_in(row, identity),
+        response=only_text(row[text]) or "",
         image=find_image(row),
+        question=optional_text(row.get("question")),
+        label=label_of(row.get("label")),
         model=optional_text(row.get("model")),
         line=line,
     )
 
 
 _IMAGE_NAME = re.compile(r"\d+|.*\.(?:jpe?g|png|webp|bmp|gif|tiff?)", re.IGNORECASE | re.ASCII)
+_SENTENCE = re.compile(r"\b(?:an?|the|is|are|of|in|on|with|and)\b", re.IGNORECASE)
 
 
 def _is_by_image(record: Record) -> bool:
-    named = all(isinstance(text, str) and _IMAGE_NAME.fullmatch(str(image)) for image, text in record.items())
-    return named and len(" ".join(record.values()).split()) > 2 * len(record)  # else labels rather than captions
+    texts = [text for value in record.values() if (text := only_text(value)) is not None]
+    if not texts or len(texts) < len(record) or not all(_IMAGE_NAME.fullmatch(str(image)) for image in record):
+        return False
+    words = len(" ".join(texts).split())
+    sentences = sum(bool(_SENTENCE.search(text)) for text in texts)
+    return words > 2 * len(texts) or (words == 2 * len(texts) and 2 * sentences >= len(texts))  # else labels
 
 
 def _captions_by_image(row: Record, line: int) -> Iterator[ForeignCaption]:
-    for image in row:
-        yield ForeignCaption(line, canonical_image_id(image), text_in(row, image), None, None)
+    for image, value in row.items():
+        text = only_text(value)
+        yield ForeignCaption(line, image, text_in(row, image) if text is None else text)
+
+
+CHAT_KEYS = ("messages", "conversations", "conversation")
+"""Keys of the messages in a chat."""
+
+_ASSISTANTS = ("assistant", "gpt", "model")
+
+
+def _turns(row: Record) -> list[tuple[str, object]]:
+    """Returns the role and the content of each message of a chat."""
+    listed: list[Any] = next((row[key] for key in CHAT_KEYS if isinstance(row.get(key), list)), [])
+    return [
+        (str(turn.get("role", turn.get("from"))), turn.get("content", turn.get("value")))
+        for turn in listed
+        if isinstance(turn, dict)
+    ]
+
+
+def _is_chat(row: Record) -> bool:
+    return any(role in _ASSISTANTS for role, _ in _turns(row))
+
+
+def _chat_text(row: Record) -> str:
+    """Returns the text of the assistant's last turn."""
+    said = [content for role, content in _turns(row) if role in _ASSISTANTS]
+    if not said:
+        raise ValueError(f"no turn of the assistant ({_listed(list(row))})")
+    return message_text(said[-1])
+
+
+def _chat_image(row: Record) -> str | None:
+    """Returns the image of a chat, which is named by a key of the record or in the content of a message."""
+    shown = row.get("images") or []
+    for _, content in _turns(row) if not shown else ():
+        for part in content if isinstance(content, list) else ():
+            named = part.get("image", part.get("image_url")) if isinstance(part, dict) else None
+            shown += [named] if image_of(named) is not None else []
+    if isinstance(shown, list) and len(shown) > 1:
+        raise ValueError(f"{len(shown)} images in one chat; a caption belongs to one image")
+    found = image_key(row)
+    return image_of(shown) if found is None or plain_key(found) in RECORD_KEYS else image_of(row[found])
+
+
+def _chat_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    image = _chat_image(row) or image_of(row.get(image_key(row) or ""))
+    if image is None:
+        raise ValueError(f"no image id ({_listed(list(row))})")
+    yield ForeignCaption(line, image, _chat_text(row), optional_text(row.get("model")), _chat_prompt(row))
+
+
+def _chat_prompt(row: Record) -> str | None:
+    asked = [content for role, content in _turns(row) if role in ("user", "human")]
+    return optional_text(message_text(asked[-1])) if asked else None
+
+
+def _chat_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=id_in(row, next((key for key in row if plain_key(key) in RECORD_KEYS), "id")),
+        response=_chat_text(row),
+        image=_chat_image(row),
+        question=_chat_prompt(row),
+        label=label_of(row.get("label")),
+        model=optional_text(row.get("model")),
+        line=line,
+    )
 
 
 AMBER_DESCRIPTIONS = 1004
@@ -360,7 +448,7 @@ AMBER_DESCRIPTIONS = 1004
 def _amber_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
     number = id_in(row, "id")
     if not number.isdecimal() or int(number) <= AMBER_DESCRIPTIONS:
-        yield ForeignCaption(line, canonical_image_id(number), text_in(row, "response"))
+        yield ForeignCaption(line, number, text_in(row, "response"))
 
 
 # --- LLaVA, POPE ----------------------------------------------------------------------------------------------------
@@ -382,7 +470,7 @@ def _llava_answer(row: Record, line: int) -> Answer:
 
 
 def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
-    image = image_id_in(row, fallback=id_in(row, "question_id"))
+    image = image_name_in(row, fallback=id_in(row, "question_id"))
     model, prompt = optional_text(row.get("model_id")), optional_text(row.get("prompt"))
     yield ForeignCaption(line, image, text_in(row, "text"), model, prompt)
 
@@ -475,7 +563,7 @@ def _lmms_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
     doc, parts = _lmms_parts(row)
     named = (record.get("question_id") for record in (doc, *parts))  # coco_cap names the image there
     fallback = next((name for name in named if isinstance(name, str) and re.search(r"\.\w{3,4}$|^COCO_", name)), None)
-    image = image_id_in(doc, *parts, row, fallback=fallback)
+    image = image_name_in(doc, *parts, row, fallback=fallback)
     for response in _lmms_responses(row):
         model, objects = optional_text(row.get("model")), _lmms_objects(row, doc)
         yield ForeignCaption(line, image, response, model, _lmms_question(row, doc), objects=objects)
@@ -554,7 +642,7 @@ def _vlmevalkit_image(row: Record) -> str | None:
 
 
 def _vlmevalkit_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
-    image = image_id_in(row, fallback=_vlmevalkit_image(row))
+    image = image_name_in(row, fallback=_vlmevalkit_image(row))
     yield ForeignCaption(line, image, _cell(row.get("prediction")), None, optional_text(row.get("question")))
 
 
@@ -581,7 +669,7 @@ def _rollout_answer(prompt: str, response: str, label: str) -> AnswerOf:
 
 def _rollout_captions(prompt: str, response: str) -> CaptionsOf:
     def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
-        image = image_id_in(row, _extra(row))
+        image = image_name_in(row, _extra(row))
         yield ForeignCaption(line, image, _rollout_text(row, response), None, last_user_turn(row.get(prompt)))
 
     return captions
@@ -660,7 +748,7 @@ OTHER_KEYS = Format(
     "captions under other keys (image and text, file_name and description, id and output...)",
     lambda rows, found: keys_of_captions(rows.first) is not None,
     _answer_under_other_keys,
-    _captions_under_other_keys,
+    captions_under(None, None),
 )
 BY_IMAGE = Format(
     "captions-by-image",
@@ -776,6 +864,13 @@ FORMATS: tuple[Format, ...] = (
         lambda rows, keys: {"question", "answer"} <= keys <= {"question", "answer", "image"},
         _pope_answer,
     ),
+    Format(
+        "chat",
+        "chats whose last answer is a caption (messages or conversations)",
+        lambda rows, found: _is_chat(rows.first),
+        _chat_answer,
+        _chat_captions,
+    ),
     OTHER_KEYS,
     BY_IMAGE,
 )
@@ -884,7 +979,10 @@ def _is_truth(first: Record) -> bool:
         return True
     if {"truth", "hallu"} <= first.keys():  # AMBER's annotations
         return True
-    image = next((key for key in TRUTH_IMAGE_KEYS if key in first), None)
+    try:
+        image = image_key(first)
+    except ValueError:  # keys that name different images
+        return False
     cells = [value for key, value in first.items() if key != image]
     if image is not None and cells and ("objects" in first or all(state_of(cell) is not None for cell in cells)):
         return True

@@ -47,6 +47,18 @@ def contains(response: str, words: Mapping[str, YesNo] = WORDS) -> YesNo | None:
     return next(filter(None, said), None)
 
 
+def is_answer(response: str) -> bool:
+    """Returns True if a text is an answer to a yes/no question: the text begins with "yes", or it begins with "no" and
+    the next word is separated by punctuation. Therefore, ``No people are visible.`` is a caption.
+    """
+    match = _WORD.search(_composed(response))
+    said = WORDS.get(match.group().casefold()) if match else None
+    return match is not None and (said == "yes" or (said == "no" and not _NEXT_WORD.match(response, match.end())))
+
+
+_NEXT_WORD = re.compile(r"(?:\s+|[-'])\w")
+
+
 def _composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 

@@ -102,7 +102,7 @@ def _read(data: bytes, source: str) -> TruthColumns:
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]
-    if head[:1] not in (b"{", b"[") and (b"," in first_line or b"\t" in first_line):
+    if head[:1] not in (b"{", b"[") and any(mark in first_line for mark in (b",", b"\t", b";")):
         return read_table_truth(data, source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)

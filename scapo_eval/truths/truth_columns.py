@@ -270,6 +270,7 @@ class TruthRows:
         self.rows: dict[str, frozenset[str]] = {}
         self.repeated = 0
         self._written: dict[str, str] = {}  # image id -> how it is written in the file
+        self._first: dict[str, str] = {}  # a problem of the objects -> the first image that has it
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
         """Adds one row. An image may be repeated only if its labels are the same.
@@ -290,17 +291,22 @@ class TruthRows:
             self._refuse(f"{spellings} are the same image, {image}; write it in one way", line)
             return
         if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
-            self._refuse(f"objects of image {image}: expected a list of labels, found {json_type(objects)}", line)
+            self._refuse_objects(f"expected a list of labels, found {json_type(objects)}", image, line)
             return
         labels = list(objects)
         wrong = [label for label in labels if not isinstance(label, str)]
         if wrong:
-            self._refuse(f"objects of image {image}: a label is {json_type(wrong[0])}, not a string", line)
+            self._refuse_objects(f"a label is {json_type(wrong[0])}, not a string", image, line)
             return
         present = frozenset(labels)
         self.repeated += image in self.rows
         if self.rows.setdefault(image, present) != present:
             self._refuse(f"image {image} appears twice with different objects", line)
+
+    def _refuse_objects(self, problem: str, image: str, line: int | None) -> None:
+        """Adds a fault that is counted together with the same problem of other images."""
+        first = self._first.setdefault(problem, image)
+        self._refuse(f'objects of image {first}: {problem}; write a list of names, such as ["dog", "cat"]', line)
 
     def _refuse(self, reason: str, line: int | None) -> None:
         self.faults.add(InputError(reason, path=self.source, line=line))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import FaultList, InputError, short_repr
 from ..base.types import LabelSet
-from ..files.fields import TRUTH_IMAGE_KEYS
+from ..files.fields import image_key
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
 from .truth_columns import TruthColumns, TruthRows, read_world
@@ -105,7 +105,11 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
                 else:
                     faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
         else:
-            image = next((key for key in TRUTH_IMAGE_KEYS if key in record), None)
+            try:
+                image = image_key(record)
+            except ValueError as error:
+                faults.add(InputError(str(error).partition(";")[0], path=source, line=number))
+                continue
             listed = [key for key in OBJECT_KEYS if isinstance(record.get(key), list)]
             if image is not None and len(listed) == 1:
                 rows.add(number, record[image], record[listed[0]])

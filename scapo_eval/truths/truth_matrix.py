@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError, MissingExtra, short_repr
 from ..files.containers import check_archive
+from ..files.fields import names_image
 from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, parse_json
 from ..files.mapped import stored_array
 from ..files.parquet import Parquet, check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix, read_world, with_probabilities, written_world
-from .truth_table import read_frame
+from .truth_table import image_column, read_frame
 
 MATRIX_VERSION = "1"
 
@@ -122,13 +123,15 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
             listed = table.column(_PROBABILITIES).to_pylist()
             table, names = table.drop_columns([_PROBABILITIES]), [name for name in names if name != _PROBABILITIES]
             probabilities = np.array(listed, dtype=np.float32)
+        named = {name: table.column(name).slice(0, 1).to_pylist() for name in names if names_image(name)}
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
-    if "image_id" not in names:
+    image = image_column({name: value for name, values in named.items() for value in values}, source) or "image_id"
+    if image not in names:
         shown = ", ".join(names[:5])
         raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {shown})", path=source)
-    image_ids = columns.pop(names.index("image_id")).tolist()
-    names.remove("image_id")
+    image_ids = columns.pop(names.index(image)).tolist()
+    names.remove(image)
     if odd := [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "iub"]:
         states = "cells must be 1 (present), 0 (absent) or -1 (unknown)"
         raise InputError(f"column {short_repr(odd[0])}: {states}", path=source)

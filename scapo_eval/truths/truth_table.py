@@ -17,9 +17,10 @@ from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
 from ..base.types import LabelSet
 from ..files.containers import NumberedRecord, table_rows
-from ..files.fields import TRUTH_IMAGE_KEYS, state_of
+from ..files.fields import RECORD_KEYS, image_key, keys_named, label_of, names_image, plain_key, state_of
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
+from ..files.records import without_media
 from .truth_columns import TruthColumns, TruthRows, columns_of_cells, columns_of_matrix, sorted_unique
 from .truth_json import OBJECT_KEYS
 
@@ -119,22 +120,84 @@ def read_table_rows(open_table: Callable[[], Iterator[NumberedRecord]], source: 
         raise InputError(reason, path=source)
     if first is None:
         raise InputError("the ground truth has no images (a header and no row)", path=source)
-    image = next((key for key in TRUTH_IMAGE_KEYS if key in columns), None)
-    if image is not None and columns.isdisjoint(LABEL_KEYS):
-        if listed := [key for key in OBJECT_KEYS if key in columns]:
+    image = image_column(first[1], source)
+    if image is not None and not keys_named(columns, LABEL_KEYS):
+        if listed := keys_named(columns, [plain_key(key) for key in OBJECT_KEYS]):
             return _read_lists(open_table(), source, image, listed[0])
-        if all(state_of(value) is not None for key, value in first[1].items() if key != image):
-            return _read_wide(open_table(), source, image)
-    return _read_cells(open_table(), source, columns)
+        table = list(open_table())
+        if states := _state_columns(table, image, source):
+            return _read_wide(table, source, image, states)
+    return _read_cells(open_table(), source, columns, image)
 
 
-def _read_wide(rows: Iterable[NumberedRecord], source: str, image: str) -> TruthColumns:
-    """Reads a table that defines every cell and has one column per label, with the values 1, 0 or -1."""
-    faults, matrix, images, labels = FaultList(), [], [], list[str]()
-    for number, record in rows:
-        labels = labels or [column for column in record if column != image]
+def image_column(first: Mapping[str, Any], source: str) -> str | None:
+    """Returns the column with the image ids, or None if no column has a known name.
+
+    Raises:
+        InputError: If several columns name different images, or if only a column without a name can be the ids.
+    """
+    try:
+        image = image_key(first)
+    except ValueError as error:
+        raise InputError(str(error).partition(";")[0] + "; keep one of the columns", path=source) from None
+    if image is None and "" in first:
+        raise InputError("not a valid truth: the column of the image ids has no name; name it image_id", path=source)
+    return image
+
+
+_INDEX = re.compile(r"|Unnamed: \d+")
+"""Names of columns with pandas' row numbers."""
+
+
+def _state_columns(table: Sequence[NumberedRecord], image: str, source: str) -> list[str]:
+    """Returns the columns of a wide table that contain states. Row numbers and further ids of the record are omitted.
+
+    Raises:
+        InputError: If the table has a column with text beside columns with states.
+    """
+    columns = [
+        name
+        for name in table[0][1]
+        if name != image and not _INDEX.fullmatch(name) and (plain_key(name) not in RECORD_KEYS or name == "key")
+    ]
+    states, texts = [], {}
+    for column in columns:
+        cells = [cell for _, record in table if (cell := (record.get(column) or "").strip())]
+        if not cells or any(_known_state(cell) is not None for cell in cells):
+            states.append(column)
+        elif not names_image(column):
+            texts[column] = cells[0]
+    if texts and any((record.get(column) or "").strip() for _, record in table for column in states):
+        named = ", ".join(f"'{column}' ({short_repr(cell)})" for column, cell in texts.items())
+        reason = "a table with one column per label contains only image ids and 1, 0 or -1"
+        raise InputError(f"columns with text: {named}; remove them: {reason}", path=source)
+    return [] if texts else states
+
+
+def _known_state(cell: str) -> int | None:
+    """Returns the state that a cell of a wide table contains, or None if the cell contains none. A count of objects
+    means present, and an empty cell means unknown.
+    """
+    word = cell.strip().casefold()
+    if word in ("", "nan"):
+        return -1
+    state = state_of(word)
+    return 1 if state is None and _COUNT.fullmatch(word) else state
+
+
+_COUNT = re.compile(r"[1-9]\d*(?:\.0+)?")
+
+
+def _read_wide(table: Sequence[NumberedRecord], source: str, image: str, labels: Sequence[str]) -> TruthColumns:
+    """Reads a table that has one column per label, with the values 1, 0 or -1, counts, or empty cells."""
+    faults, matrix, images = FaultList(), [], []
+    for number, record in table:
+        row = [_known_state(record.get(label) or "") for label in labels]
         try:
-            row = [_state(record.get(label)) for label in labels]
+            if None in row:
+                label = labels[row.index(None)]
+                expected = "1, 0, -1 (unknown), a count or empty (unknown)"
+                raise ValueError(f"column '{label}' must be {expected}, not {short_repr(record[label])}")
             canonical_image_id(record.get(image))
         except UNFIT as error:
             faults.add(InputError(unfit(error), path=source, line=number))
@@ -165,31 +228,24 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
         InputError: If the table does not have the required columns. The message lists the columns that were found.
         InputErrors: If the input contains invalid data. The error lists all faults with their row numbers.
     """
-    names = list(
-        map(
-            str,
-            next(
-                n
-                for n in (getattr(frame, "column_names", None), getattr(frame, "columns", None), frame)
-                if n is not None
-            ),
-        )
-    )
-    if "image_id" in names and "label" not in names and "objects" in names:
+    frame = without_media(frame)
+    listed = (getattr(frame, "column_names", None), getattr(frame, "columns", None), frame)
+    names = list(map(str, next(columns for columns in listed if columns is not None)))
+    values = {name: _values(frame[name]) for name in names if names_image(name)}
+    image = image_column({name: next(iter(column), None) for name, column in values.items()}, source) or "image_id"
+    if image in names and "label" not in names and "objects" in names:
         faults = FaultList()
         rows = TruthRows(source, faults)
-        for number, (image, objects) in enumerate(
-            zip(_values(frame["image_id"]), _values(frame["objects"]), strict=True), 1
-        ):
-            rows.add(number, image, objects)
+        for number, (image_id, objects) in enumerate(zip(values[image], _values(frame["objects"]), strict=True), 1):
+            rows.add(number, image_id, objects)
         return rows.columns(None)
-    used = [name for name in ("image_id", *LABEL_KEYS, "present") if name in names]
+    used = [name for name in names if name == image or keys_named([name], (*LABEL_KEYS, "present"))]
     columns = [_values(frame[name]) for name in used]
     if len({len(column) for column in columns}) > 1:
         raise InputError("the columns have different lengths", path=source)
     numbered = enumerate(zip(*columns, strict=True), 1)
     return _read_cells(
-        ((number, dict(zip(used, values, strict=True))) for number, values in numbered), source, set(names)
+        ((number, dict(zip(used, row, strict=True))) for number, row in numbered), source, set(names), image
     )
 
 
@@ -199,9 +255,11 @@ def _values(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 
 
-def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) -> TruthColumns:
-    named = next((column for column in LABEL_KEYS if column in columns), "label")
-    missing = [column for column in ("image_id", named) if column not in columns]
+def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str], image: str | None) -> TruthColumns:
+    named = next(iter(keys_named(columns, LABEL_KEYS)), "label")
+    state = next(iter(keys_named(columns, ["present"])), None)
+    image = image or "image_id"
+    missing = [column for column in (image, named) if column not in columns]
     if missing:
         expected = (
             "expected image_id,label[,present], image_id,objects, image_id and a column of 0 and 1 per label, or Open "
@@ -210,34 +268,35 @@ def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str]) 
         shown = ", ".join(sorted(columns)[:8])
         raise InputError(f"not a valid truth: missing column '{missing[0]}' (found: {shown}); {expected}", path=source)
     cells = _Cells(source)
-    partial = "present" in columns
     for number, record in rows:
         try:
-            row = cells.row(record.get("image_id"))
+            row = cells.row(record.get(image))
             label = record.get(named)
             if label is None or label == "":  # an image in which nothing is
                 continue
             if not isinstance(label, str):
                 raise ValueError(f"'{named}' must be a string, not {_kind(label)}")
-            state = _state(record.get("present")) if partial else 1
+            present = _state(record.get(state)) if state else 1
         except UNFIT as error:
             cells.faults.add(InputError(unfit(error), path=source, line=number))
             continue
-        cells.add(row, label.strip(), state)
+        cells.add(row, label.strip(), present)
     cells.faults.raise_if_any()
-    present, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
-    for keys, others in ((present, absent), (present, unknown), (absent, unknown)):
+    if plain_key(image) in RECORD_KEYS and cells.labels and all(map(label_of, cells.labels)):
+        raise InputError(f"not a valid truth: the labels under '{named}' are yes and no", path=source)
+    ones, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
+    for keys, others in ((ones, absent), (ones, unknown), (absent, unknown)):
         twice = np.intersect1d(keys, others, assume_unique=True)
         if len(twice):
-            image, label = (
+            image_id, label = (
                 list(cells.images)[twice[0] // len(cells.labels)],
                 list(cells.labels)[twice[0] % len(cells.labels)],
             )
-            raise InputError(f"image {image}: '{label}' is given different states", path=source)
-    world: LabelSet = "partial" if partial else "open-axis"
-    states = absent if partial else None
-    truth = columns_of_cells(source, world, list(cells.images), list(cells.labels), present, states)
-    return replace(truth, repeated=cells.n_given - len(present) - len(absent) - len(unknown))
+            raise InputError(f"image {image_id}: '{label}' is given different states", path=source)
+    world: LabelSet = "partial" if state else "open-axis"
+    states = absent if state else None
+    truth = columns_of_cells(source, world, list(cells.images), list(cells.labels), ones, states)
+    return replace(truth, repeated=cells.n_given - len(ones) - len(absent) - len(unknown))
 
 
 def _kind(value: object) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import re
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from scapo_eval.base.errors import FaultList, InputError
 from scapo_eval.readers.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks, parsed
+from scapo_eval.readers.formats import recognize_file
 
 TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
 RECORDS = [{"image_id": image, "caption": text} for image, text in TEXTS.items()]
@@ -259,6 +261,77 @@ def test_a_faulty_record_is_an_error_or_is_omitted(run: Run, command: str, said:
     code, out, err = run(*command.split(), "--on-bad-record", "skip")
     assert (code, said in err) == (0, True), err
     assert run(*command.split(), "--skip-bad") == (code, out, err)
+
+
+IMAGE_KEYS = (
+    "image_id", "img_id", "imgid", "imageId", "imageID", "coco_id", "image", "Image", "img", "image_file", "image_path",
+    "img_path", "image_source", "image_name", "img_name", "file_name", "filename", "File Name", "file", "filepath",
+    "path", "url", "image_url", "id", "question_id", "sample_id", "key", "uid", "index",
+)  # fmt: skip
+CAPTION_KEYS = (
+    "caption", "Caption", "captions", "response", "description", "text", "sentence", "answer", "output", "outputs",
+    "prediction", "pred", "result", "candidate", "generation", "generated", "generated_caption", "generated_text",
+    "model_output", "model_response", "model_answer", "completion", "pred_caption", "predicted_caption", "content",
+)  # fmt: skip
+
+
+def texts_of(records: list[dict[str, Any]], warned: list[str] | None = None) -> dict[str, str]:
+    Path("x").write_bytes(lines(records))
+    blocks = list(caption_blocks("x", warn=([] if warned is None else warned).append))
+    [captions] = parsed(blocks, FaultList())
+    return dict(zip(captions.image_ids, captions.captions, strict=True))
+
+
+def test_every_pair_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 725 pairs are read, except one that is the layout of another tool."""
+    monkeypatch.chdir(tmp_path)
+    expected = {str(image): text for image, text in TEXTS.items()}
+    for image, caption in itertools.product(IMAGE_KEYS, CAPTION_KEYS):
+        if (image, caption) == ("index", "prediction"):  # VLMEvalKit's, whose index is no image
+            continue
+        warned: list[str] = []
+        assert texts_of([{image: f"{k}", caption: text} for k, text in TEXTS.items()], warned) == expected
+        own = image == "image_id" and caption in ("caption", "response")
+        assert own or f"ids are taken from '{image}', captions from '{caption}'" in warned[0], (image, caption)
+
+
+@pytest.mark.parametrize(
+    ("record", "image"),
+    [
+        ({"image": {"path": "a/7.jpg", "bytes": None}, "text": "A dog."}, "7"),
+        ({"image": ["7.jpg"], "captions": ["A dog."]}, "7"),
+        ({"id": 1, "url": "https://example.org/2.jpg", "path": "3.jpg", "imageID": 7, "text": "A dog."}, "7"),
+        ({"id": 1, "url": "https://example.org/2.jpg", "path": "7.jpg", "text": "A dog."}, "7"),
+        ({"id": 1, "url": "https://example.org/7.jpg", "text": "A dog."}, "7"),
+        ({"file_name": "7.jpg", "path": "/data/7.jpg", "text": "A dog.", "caption": "A dog."}, "7"),
+        ({"7.jpg": "A dog."}, "7"),
+        ({"7.jpg": ["A dog."]}, "7"),
+        ({"image_id": 7, "caption": "A dog.", "text": "Describe this."}, "7"),
+    ],
+)
+def test_which_key_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, Any], image: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert texts_of([record]) == {image: "A dog."}
+
+
+@pytest.mark.parametrize("labels", [{"1.jpg": ["dog"], "2.jpg": ["traffic light"]}, {"1.jpg": ["fire hydrant"]}])
+def test_a_map_of_labels_is_no_captions(tmp_path: Path, labels: dict[str, list[str]]) -> None:
+    (tmp_path / "x").write_text(json.dumps(labels))
+    known = recognize_file(tmp_path / "x")
+    assert known is not None
+    assert known.kind.name == "truth"
+
+
+@pytest.mark.parametrize("key", ["image_id", "file"])
+@pytest.mark.parametrize("pack", [lines, lambda records: json.dumps(records).encode()])
+def test_images_that_differ_in_their_folder_are_told(run: Run, key: str, pack: Callable[[Any], bytes]) -> None:
+    names = ["a/1.jpg", "b/1.jpg", "a/2.jpg", "a/2.jpg", "2", "a/3.jpg", "b\\3.jpg"]
+    Path("x").write_bytes(pack([{key: name, "caption": "A dog."} for name in names]))
+    code, _, err = run("score", "x", "--truth", "truth.json", "--resamples", "0")
+    assert code == 0, err
+    assert "2 image ids with files in several folders: 'a/1.jpg' and 'b/1.jpg' are both read as image 1" in err
+    Path("x").write_bytes(pack([{key: name, "caption": "A dog."} for name in names[2:6]]))
+    assert "several folders" not in run("score", "x", "--truth", "truth.json", "--resamples", "0")[2]
 
 
 def test_any_other_keys_are_named(run: Run) -> None:

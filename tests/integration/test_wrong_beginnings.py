@@ -1,4 +1,4 @@
-"""Forty wrong first commands, which either do what is meant or fail with a message whose suggested command works."""
+"""Wrong first commands, which either do what is meant or fail with a message whose suggested command works."""
 
 from __future__ import annotations
 
@@ -53,6 +53,62 @@ FILES: dict[str, Any] = {
     "keys.jsonl": [{"img": k, "output": "A dog and a cat."} for k in (1, 2, 3)],
     "foreign.jsonl": [{"nr": k, "said": "A dog and a cat."} for k in (1, 2, 3)],
     "empty.jsonl": "",
+    "wide_text.csv": "image_id,dog,cat,split\n1,1,0,val\n2,0,1,val\n",
+    "objects.json": {k: [{"name": label} for label in labels] for k, labels in OBJECTS.items()},
+    "long.csv": "File_Name,Label\n1.jpg,dog\n2.jpg,cat\n3.jpg,dog\n3.jpg,cat\n",
+    "long_id.csv": "id,label\n1,dog\n2,cat\n3,dog\n3,cat\n",
+    "counts.csv": "path,dog,cat\na/1.jpg,2,0\na/2.jpg,0,3.0\na/3.jpg,1,1\n",
+    "index.csv": ",image_id,dog,cat\n0,1,1,0\n1,2,0,1\n2,3,1,1\n",
+    "semi.csv": "image_id;dog;cat\n1;1;0\n2;0;1\n3;1;1\n",
+    "alias.json": {"dog": "puppy", "cat": "kitten"},
+    "commas.txt": "dog, cat, sofa\n",
+    "labels.json": {"labels": ["dog", "cat"]},
+    "comments.txt": "# pets\ndog # a pet\n# more\ncat\n",
+    "synonyms.txt": "dog, puppy\ncat, kitten\n",
+    "yes.jsonl": [{"question_id": k, "answer": text} for k, text in ((1, "yes"), (2, "No, it is not."))],
+    "yes.csv": "id,answer\n1,yes\n2,no\n",
+    "own_yes.jsonl": [{"image_id": k, "caption": text} for k, text in ((1, "Yes, a dog."), (2, "no"))],
+    "two_texts.jsonl": [{"image": 1, "text": "Describe this.", "answer": "A dog."}],
+    "two_images.jsonl": [{"image": "1.jpg", "file": "2.jpg", "text": "A dog."}],
+    "lists_by_image.json": {f"{k}.jpg": ["A dog and a cat."] for k in (1, 2, 3)},
+    "chat.jsonl": [
+        {
+            "id": f"c{k}",
+            "images": [f"{k}.jpg"],
+            "messages": [
+                {"role": "user", "content": "Describe this."},
+                {"role": "assistant", "content": "No."},
+                {"role": "user", "content": "Again."},
+                {"role": "assistant", "content": "A dog and a cat."},
+            ],
+        }
+        for k in (1, 2, 3)
+    ],
+    "llava.json": [
+        {
+            "id": f"l{k}",
+            "image": f"{k}.jpg",
+            "conversations": [
+                {"from": "human", "value": "<image>\nDescribe this."},
+                {"from": "gpt", "value": "A dog and a cat."},
+            ],
+        }
+        for k in (1, 2, 3)
+    ],
+    "parts_chat.jsonl": [
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": f"https://example.org/{k}.jpg"}}],
+                },
+                {"role": "assistant", "content": [{"type": "text", "text": "A dog and a cat."}]},
+            ]
+        }
+        for k in (1, 2, 3)
+    ],
+    "chat_yes.jsonl": [{"id": k, "messages": [{"role": "assistant", "content": "Yes"}]} for k in (1, 2)],
+    "images.jsonl": [{"images": ["1.jpg", "2.jpg"], "messages": [{"role": "assistant", "content": "A dog."}]}],
     "python.jsonl": "{'image_id': 1, 'caption': 'A dog.'}\n",
     "parts/a.jsonl": CAPTIONS[:1],
     "parts/b.jsonl": CAPTIONS[1:],
@@ -97,6 +153,12 @@ MEANT = [
     "c.jsonl --truth t.json --vocabulary words.yaml",
     "c.jsonl --truth t.json --vocabulary words.csv",
     "c.jsonl --truth t.json --vocabulary aliases.json",
+    "c.jsonl --truth t.json --vocabulary alias.json",
+    "c.jsonl --truth t.json --vocabulary commas.txt",
+    "c.jsonl --truth t.json --vocabulary labels.json",
+    "c.jsonl --truth t.json --vocabulary comments.txt",
+    *(f"{name} --truth t.json" for name in ("chat.jsonl", "llava.json", "parts_chat.jsonl", "lists_by_image.json")),
+    *(f"c.jsonl --truth {name}" for name in ("long.csv", "long_id.csv", "counts.csv", "index.csv", "semi.csv")),
 ]
 """Commands with a clear meaning, whose figures are those of ``c.jsonl --truth t.json``."""
 
@@ -119,7 +181,23 @@ TOLD = [
     ("nowhere.jsonl --truth t.json", "nowhere.jsonl: file not found"),
     ("c.jsonl --truth other_images.json", "only 0 of 3 captions have the id of an image in other_images.json"),
     ("names.jsonl --truth ambiguous.json", "unknown image id 'val/img_a.jpg' (not in ambiguous.json)"),
-    ("c.jsonl --truth wide_bad.csv", "wide_bad.csv:3: 'present' must be 1, 0 or -1 (unknown), not 'maybe'"),
+    ("c.jsonl --truth wide_bad.csv", "wide_bad.csv:3: column 'cat' must be 1, 0, -1 (unknown), a count or"),
+    ("c.jsonl --truth wide_text.csv", "columns with text: 'split' ('val'); remove them"),
+    ("c.jsonl --truth objects.json", 'write a list of names, such as ["dog", "cat"] (3 records)'),
+    ("yes.jsonl --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.jsonl"),
+    ("yes.csv --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.csv"),
+    (
+        "own_yes.jsonl --truth t.json",
+        "every text answers yes or no (2 records); pope and yesno score such answers; rename the keys",
+    ),
+    ("two_texts.jsonl --truth t.json", "the keys 'text' and 'answer' name different captions; choose one"),
+    ("two_images.jsonl --truth t.json", "the keys 'image' and 'file' name different images; choose one"),
+    (
+        "chat_yes.jsonl --truth t.json",
+        "to score them: scapo-eval yesno chat_yes.jsonl --questions QUESTIONS; if they are",
+    ),
+    ("images.jsonl --truth t.json", "2 images in one chat; a caption belongs to one image"),
+    ("c.jsonl --truth t.json --vocabulary synonyms.txt", "write one word per line, or all words in one line"),
     ("c.jsonl --truth counts.json", "'1' has an object where a list of labels is expected"),
     ("c.jsonl --truth pope.jsonl", "recognized as yes/no questions with labels"),
     ("c.jsonl --truth coco_captions.json", "COCO's captions are references (--references FILE)"),
@@ -143,16 +221,18 @@ TOLD = [
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
 ]
 
-FILLED = {"TRUTH": "t.json", "ANSWERS": "answers.jsonl", "IMAGES": "."}
+FILLED = {"TRUTH": "t.json", "ANSWERS": "answers.jsonl", "QUESTIONS": "asked.jsonl", "IMAGES": "."}
 
 
 @pytest.mark.parametrize(("words", "said"), TOLD)
 def test_a_message_says_what_to_do(words: str, said: str, run: Run, folder: Path) -> None:
     code, _, err = run(*words.split())
-    assert code == 2
+    assert code == 2, err
     assert said in err
     assert "Traceback" not in err
     (folder / "answers.jsonl").write_text('{"id": "1", "response": "Yes"}\n')
+    asked = [{"question_id": k, "text": f"Is it {k}?", "label": "yes"} for k in (1, 2)]
+    (folder / "asked.jsonl").write_text("".join(json.dumps(question) + "\n" for question in asked))
     for command in re.findall(
         r"(?<!Usage): scapo-eval ([a-z][^;\n]* [^;\n]*)$", err.removeprefix("scapo-eval: "), re.MULTILINE
     ):
@@ -192,6 +272,12 @@ def test_the_keys_that_are_named_are_read(run: Run) -> None:
     code, _, err = run("import", "foreign.jsonl", "--image-key", "nr", "--caption-key", "said", "-o", "made.jsonl")
     assert code == 0, err
     assert run("made.jsonl", "--truth", "t.json", "-q")[0] == 0
+
+
+@pytest.mark.parametrize("words", ["two_texts.jsonl --caption-key answer", "two_images.jsonl --image-key image"])
+def test_a_key_that_is_named_decides(words: str, run: Run) -> None:
+    code, _, err = run(*words.split(), "--truth", "t.json", "-q")
+    assert code == 0, err
 
 
 def test_the_words_of_a_list_are_completed_by_the_command_that_is_named(run: Run) -> None:

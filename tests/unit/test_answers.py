@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError
-from scapo_eval.readers.parsers import PARSERS, contains, first_word, parse_label, parser, vlmevalkit
+from scapo_eval.readers.parsers import PARSERS, contains, first_word, is_answer, parse_label, parser, vlmevalkit
 
 PIECES = ["yes", "No", " ", "\n", "**", "not", ".", ",", "1,2", "_", "/"]
 ANYTHING = st.text() | st.lists(st.sampled_from(PIECES)).map("".join)
@@ -88,3 +88,13 @@ def test_words_that_cannot_be(name: str, words: dict[str, list[str]], reason: st
 
 def test_labels_are_yes_or_no() -> None:
     assert [parse_label(text) for text in ("Yes", " no ", "maybe", "")] == ["yes", "no", None, None]
+
+
+@pytest.mark.parametrize("text", ["Yes", "**Yes**", "yes there is", "No", "No, it is not.", "No.\nThere is none."])
+def test_what_answers_yes_or_no(text: str) -> None:
+    assert is_answer(text)
+
+
+@pytest.mark.parametrize("text", ["No people are here.", "No-one is here.", "A yes or no.", "Nope", ""])
+def test_what_begins_like_an_answer(text: str) -> None:
+    assert not is_answer(text)

@@ -447,7 +447,7 @@ def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (lambda: parquet({"id": ["1"], "dog": int8(1)}), r"missing column 'image_id' \(found: id, dog\)"),
+        (lambda: parquet({"nr": ["1"], "dog": int8(1)}), r"missing column 'image_id' \(found: nr, dog\)"),
         (lambda: parquet({"image_id": ["1"], "dog": [0.5]}), "cells must be 1"),
         (lambda: parquet({"image_id": ["1"], "dog": ["yes"]}), "cells must be 1"),
         (lambda: parquet({"image_id": ["1", "2"], "dog": [1, None]}), "cells must be 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ import zstandard
 from scapo_eval import score
 from scapo_eval.base.errors import InputError
 from scapo_eval.files import source as source_module
+from scapo_eval.files.hub import is_hub_dataset
 from scapo_eval.files.source import HEAD, Source
 
 DATA = b"".join(b'{"image_id": %d, "caption": "a dog"}\n' % k for k in range(20_000))
@@ -171,3 +173,85 @@ def test_what_is_no_file(tmp_path: Path) -> None:
             continue
         with pytest.raises(InputError, match=said):
             _ = Source(path).head
+
+
+ROWS = [{"image": {"bytes": b"no picture", "path": "a/7.jpg"}, "text": "A dog.", "size": 2.5}]
+
+
+class StandIn:
+    """Replaces the package datasets: a data set whose only column with media must not be decoded."""
+
+    def __init__(self) -> None:
+        self.asked: tuple[object, ...] = ()
+
+    def load_dataset(self, name: str, config: str | None, *, split: str | None, revision: str | None) -> object:
+        self.asked = (name, config, split, revision)
+        if name == "n/none":
+            raise FileNotFoundError("no such\ndata set")
+        return self if split else dict.fromkeys(("train", "test") if name == "n/two" else ("train",), self)
+
+    def with_format(self, kind: str) -> StandIn:
+        assert kind == "arrow"
+        return self
+
+    def iter(self, size: int) -> list[object]:
+        pyarrow = pytest.importorskip("pyarrow")
+        return [pyarrow.Table.from_pylist(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("uri", "asked"),
+    [
+        ("hf://datasets/n/one", ("n/one", None, None, None)),
+        ("hf://datasets/n/one.v2:test", ("n/one.v2", None, "test", None)),
+        ("hf://datasets/n/two@v1/english:train", ("n/two", "english", "train", "v1")),
+        ("hf://datasets/{folder}:train", ("{folder}", None, "train", None)),
+        ("hf://datasets/{folder}/english", ("{folder}", "english", None, None)),
+    ],
+)
+def test_a_data_set_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, asked: tuple[object, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", stand_in := StandIn())  # type: ignore[arg-type]
+    source = Source(uri.format(folder=tmp_path))
+    assert source.read() == b'{"image":"a/7.jpg","text":"A dog.","size":2.5}\n'
+    assert stand_in.asked == tuple(part and str(part).format(folder=tmp_path) for part in asked)
+    assert score(str(source), truth={7: ["dog"]}, resamples=0).n_records == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("hf://datasets/n/two", "has several splits; give one: hf://datasets/n/two:train, hf://datasets/n/two:test"),
+        ("hf://datasets/n/none", r"cannot be loaded \(no such data set\); download it first: hf download"),
+    ],
+)
+def test_a_data_set_of_the_hub_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, uri: str, said: str) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", StandIn())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"{uri}: {said}"):
+        _ = Source(uri).head
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="needs the package datasets: pip install datasets"):
+        _ = Source(uri).head
+
+
+def test_a_file_in_a_repository_is_no_data_set() -> None:
+    assert not is_hub_dataset("hf://datasets/n/x/data.jsonl")
+    assert not is_hub_dataset("hf://datasets/n/x/parts/*.parquet")
+    assert not is_hub_dataset("s3://datasets/n/x")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_local_data_set_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package datasets itself reads a folder; the files are no pictures, so decoding them would fail."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("datasets", reason="the package datasets is not installed")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for k in (1, 2):
+        (folder / f"{k}.jpg").write_bytes(b"no picture")
+    rows = [{"file_name": f"{k}.jpg", "text": text} for k, text in ((1, "A dog."), (2, "A cat."))]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [json.loads(line) for line in Source(f"hf://datasets/{folder}:train").read().splitlines()]
+    assert [(Path(row["image"]).name, row["text"]) for row in found] == [("1.jpg", "A dog."), ("2.jpg", "A cat.")]

@@ -229,6 +229,31 @@ def test_a_table_of_present_labels_is_open(load: Any) -> None:
     assert load(TABLE.replace(",", "\t")).fingerprint == oracle.fingerprint
 
 
+@pytest.mark.parametrize("image", ["image", "filename", "file_name", "img", "id", "Image ID", "path", "url", "img_id"])
+@pytest.mark.parametrize("label", ["label", "Class"])
+def test_a_table_names_images_as_captions_do(load: Any, image: str, label: str) -> None:
+    oracle = load(TABLE.replace("image_id", image).replace("label", label))
+    assert oracle.objects() == {"9": ["dog", "person"], "12": []}
+    frame = {image: [9, 9, 12], label: ["dog", "person", ""]}
+    assert PresenceOracle.from_frame(frame).objects() == oracle.objects()
+
+
+@pytest.mark.parametrize("image", ["image", "File Name", "id"])
+def test_a_parquet_matrix_names_images_as_captions_do(load: Any, image: str) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({image: ["9.jpg"], "dog": [1]}), stream := io.BytesIO())
+    oracle = load(stream.getvalue())
+    assert oracle.image_ids == ("9",)
+    assert oracle.labels == ("dog",)
+
+
+def test_a_wide_table_with_counts_empty_cells_and_row_numbers(load: Any) -> None:
+    oracle = load("Unnamed: 0,image_id,file_name,id,dog,cat,key\n0,9,x.jpg,70,2,,0\n1,12,y.jpg,71,0,3.0,-1\n")
+    assert oracle.labels == ("dog", "cat", "key")
+    assert oracle.matrix().tolist() == [[1, -1, 0], [0, 1, -1]]
+    assert load("image_id;label\n9;dog, brown\n").objects() == {"9": ["dog, brown"]}
+
+
 def test_a_table_of_states_is_partial(load: Any) -> None:
     oracle = load(STATES)
     assert oracle.world == "partial"
@@ -260,7 +285,11 @@ def test_frames_say_what_tables_say(load: Any) -> None:
     ("table", "said"),
     [
         ("image_id,thing\n9,dog\n", "missing column 'label' (found: image_id, thing); expected image_id,label"),
-        ("image,label\n9,dog\n", "missing column 'image_id'"),
+        ("nr,label\n9,dog\n", "missing column 'image_id'"),
+        (",dog,cat\n9,1,0\n", "the column of the image ids has no name; name it image_id"),
+        ("image,path,label\na.jpg,b.jpg,dog\n", "the keys 'image' and 'path' name different images; keep one of"),
+        ("id,label\n1,yes\n2,no\n", "recognized as yes/no questions with labels"),
+        ("image_id,dog,cat\n9,0.5,1\n8,1,1\n", "x:2: column 'dog' must be 1, 0, -1 (unknown), a count or empty"),
         ("image_id,label,present\n9,dog,\n", "x:2: 'present' must be 1, 0 or -1 (unknown), not ''"),
         ("image_id,label,present\n9,dog,0.5\n", "x:2: 'present' must be 1, 0 or -1 (unknown), not '0.5'"),
         ("image_id,label\n,dog\n", "x:2: image id is an empty string"),

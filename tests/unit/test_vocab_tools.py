@@ -139,7 +139,7 @@ def test_fingerprint_ignores_comments_order_and_reviewed(tmp_path: Path) -> None
     [
         ("labels:\n  dog: [dog]\n  dog: [dogs]\n", ":3: 'dog' appears twice (lines 2 and 3)"),
         ("labels:\n  dog: [no]\n", "'dog': False is not text; put it in quotes"),
-        ("labels: [dog]\n", "not a valid vocabulary"),
+        ("labels: [dog]\nignore: [hot dog]\n", "not a valid vocabulary"),
         ("labels:\n  dog: [dog\n", "not a valid YAML file"),
         ("labels:\n  dog: dog\n", "expected a list of aliases"),
     ],

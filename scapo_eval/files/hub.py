@@ -1,0 +1,99 @@
+"""Data sets on the Hugging Face Hub or in a local folder, which the package ``datasets`` reads:
+``hf://datasets/NAMESPACE/NAME[/CONFIG][:SPLIT]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from typing import Any, BinaryIO, cast
+
+from ..base.errors import InputError
+from .json_text import dump_json
+from .source import HUB_REMEDY, in_one_line
+
+_DATASET = re.compile(r"hf://datasets/(?P<path>[^:]+?)(?::(?P<split>[^:/]+))?", re.IGNORECASE)
+_IN_MEMORY = 64 * 2**20
+
+
+def is_hub_dataset(uri: str) -> bool:
+    """Returns True if a URI names a whole data set instead of a file in a repository."""
+    match = _DATASET.fullmatch(uri)
+    if match is None:
+        return False
+    path = match["path"]
+    local = os.path.isdir(path) or (os.path.isabs(path) and os.path.isdir(os.path.dirname(path)))
+    return local or (path.count("/") <= 2 and not re.search(r"/[^/]+/[^/]*[.*][^/]*$", path))
+
+
+def open_hub_dataset(uri: str) -> BinaryIO:
+    """Loads a data set and returns its rows as JSON Lines. Images and audio are not decoded. Only their paths are read.
+
+    Raises:
+        InputError: If the package ``datasets`` is not installed, or if the data set or its split cannot be loaded.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise InputError("a data set of the Hub needs the package datasets: pip install datasets", path=uri) from None
+    match = _DATASET.fullmatch(uri)
+    assert match is not None
+    name, config, revision = _parts(match["path"])
+    try:
+        loaded = datasets.load_dataset(name, config, split=match["split"], revision=revision)
+    except Exception as error:  # of the package or of any library behind it: no such data set, no network, no rights
+        remedy = HUB_REMEDY if not os.path.isdir(name) else ""
+        raise InputError(f"cannot be loaded ({in_one_line(error)}){remedy}", path=uri) from None
+    if isinstance(loaded, dict):
+        if len(loaded) > 1:
+            named = ", ".join(f"{uri}:{split}" for split in loaded)
+            raise InputError(f"has several splits; give one: {named}", path=uri)
+        loaded = next(iter(loaded.values()))
+    return _as_lines(loaded)
+
+
+def _parts(path: str) -> tuple[str, str | None, str | None]:
+    """Returns the name of the repository or the path of the folder, the configuration, and the revision."""
+    if os.path.isdir(path):
+        return path, None, None
+    folder, _, last = path.rpartition("/")
+    if os.path.isdir(folder):
+        return folder, last, None
+    name, config = (folder, last) if path.count("/") == 2 else (path, None)
+    name, _, revision = name.partition("@")
+    return name, config, revision or None
+
+
+def _as_lines(dataset: Any) -> BinaryIO:
+    stream = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 (its reader closes it)
+    for batch in dataset.with_format("arrow").iter(1024):
+        columns = {name: _column(batch.column(name)) for name in batch.column_names}
+        for row in zip(*columns.values(), strict=True):
+            stream.write(dump_json(dict(zip(columns, row, strict=True))) + b"\n")
+    stream.seek(0)
+    return stream
+
+
+def _column(column: Any) -> list[Any]:
+    """Returns the values of a column. Of images and other media, only the paths are read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type) and {field.name for field in column.type} == _MEDIA:
+        column = pc.struct_field(column, "path")
+    return list(map(_plain, column.to_pylist()))
+
+
+_MEDIA = {"bytes", "path"}  # of an image, a sound or a video
+
+
+def _plain(value: Any) -> Any:
+    """Converts a value to JSON. Media are replaced with their paths, and other binary data with None."""
+    if isinstance(value, dict):
+        return value["path"] if value.keys() == _MEDIA else {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if isinstance(value, bytes):
+        return None
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
