@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import canonical_image_id, plain_id
 from ..base.reprs import fields_in_short
-from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
+from ..files.containers import Container, ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
 from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
@@ -301,11 +301,8 @@ def caption_blocks(
             from several models.
         InputErrors: If records are unreadable.
     """
-    if isinstance(path, Records):
-        yield from iter_blocks(path)
-        return
-    source = Source.of(path)
-    if _is_own(source.head):
+    source = path if isinstance(path, Records) else Source.of(path)
+    if _are_own(source) if isinstance(source, Records) else _is_own(source.head):
         yield from iter_blocks(source)
         return
     file = open_layout(source, on_error=on_error, warn=warn)
@@ -314,12 +311,15 @@ def caption_blocks(
     if keys := taken_keys(file):
         warn(f"{file.rows.path}: image ids are taken from '{keys[0]}', captions from '{keys[1]}'")
     elif not rollouts and kind_of(file) == "answers":
+        remedy = f"convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl"
+        if isinstance(source, Records):
+            remedy = "name the keys 'image_id' and 'caption'"
         raise InputError(
             f"recognized as {file.format.title}: they seem to be answers to questions, not captions; if they are "
-            f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
+            f"captions, {remedy}",
             path=file.rows.path,
         )
-    if is_own_parquet(file):
+    if not isinstance(source, Records) and is_own_parquet(file):
         yield from parquet_blocks(source)
     else:
         yield from _converted_blocks(file, on_error, warn)
@@ -358,9 +358,17 @@ def _is_own(head: bytes) -> bool:
         record, _ = json.JSONDecoder(strict=False).raw_decode(start)
     except (ValueError, RecursionError):  # a broken line is the fast reader's to name, one cut off here may be fine
         return b"\n" in text
+    return _is_own_record(record, "JSON array" if text[:1] == b"[" else "JSON lines")
+
+
+def _are_own(records: Records) -> bool:
+    """Returns True if records in memory have the project's own keys, or keys that no layout has."""
+    return not records.rows or _is_own_record(records.rows[0], "records")
+
+
+def _is_own_record(record: Any, container: Container) -> bool:
     if not isinstance(record, dict):
         return True
-    container: Any = "JSON array" if text[:1] == b"[" else "JSON lines"
     layout = layout_of(Rows("", container, record, iter(())))
     return layout is None or layout.name in OWN_LAYOUTS
 

@@ -279,7 +279,8 @@ def captions_under(image_key: str, caption_key: str) -> CaptionsOf:
         if image is None:
             raise ValueError(f"{image_key!r} is no image's id or name")
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
-        yield ForeignCaption(line, canonical_image_id(image), text_in(row, caption_key), model, prompt)
+        text, objects = text_in(row, caption_key), _objects(row)
+        yield ForeignCaption(line, canonical_image_id(image), text, model, prompt, objects=objects)
 
     return captions
 
