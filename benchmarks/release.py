@@ -86,11 +86,15 @@ def readme_of(wheel: Path) -> str:
     return str(Parser().parsestr(metadata.decode()).get_payload())
 
 
-def commands(readme: str) -> list[str]:
+def lines_of(page: str) -> list[str]:
+    """Returns the lines of all Bash blocks of a page. Continued lines are joined."""
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+def commands(page: str) -> list[str]:
     """Returns the commands of a page that need only the shipped example."""
-    blocks = re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [line for line in lines if re.match(r"scapo-eval (example\b|.*examples/)", line)]
+    return [line for line in lines_of(page) if re.match(r"scapo-eval (example\b|.*examples/)", line)]
 
 
 def walk(wheel: Path, folder: Path) -> tuple[Path, int]:

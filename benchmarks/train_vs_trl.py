@@ -1,6 +1,7 @@
 """A training step compared with TRL's GRPOTrainer on a CPU: seconds per phase, and growth of memory.
 
-    pip install trl==1.16.0 scapo[train]                         # or: bash .ci/adapters trl
+    # In a clone of the repository
+    pip install trl==1.16.0 '.[train]'                         # or: bash .ci/adapters trl
     python benchmarks/train_vs_trl.py                            # 8 prompts x 8 responses of 64 tokens
     python benchmarks/train_vs_trl.py --side 3 --prompts 16      # pictures as small as the small world's
     python benchmarks/train_vs_trl.py --side 14 --prompts 4      # image tokens : response tokens as in practice

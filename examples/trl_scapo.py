@@ -1,6 +1,7 @@
 """SCAPO in TRL: a vision-language (or text) model, training prompts, a truth.
 
-    pip install scapo 'trl>=1.16,<1.17' pillow
+    # In a clone of the repository
+    pip install '.[trl]'
     python examples/trl_scapo.py --model Qwen/Qwen2.5-VL-7B-Instruct --prompts prompts.jsonl \
         --truth dopa_train.npz --vocabulary dopa160 --output runs/scapo
 

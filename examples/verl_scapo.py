@@ -1,6 +1,7 @@
 """SCAPO in verl: writes verl's data set from training prompts and starts verl with the paper's settings.
 
-    pip install scapo 'verl[vllm]>=0.9,<0.10'
+    # In a clone of the repository
+    pip install '.[verl]' 'verl[vllm]>=0.9,<0.10'
     python examples/verl_scapo.py prompts.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct trainer.n_gpus_per_node=8
 
 Prompts are JSON Lines with ``image`` (a file), ``image_id`` and ``prompt``. Truth, vocabulary and reward

@@ -42,11 +42,18 @@ _HOME = {
     "amber": "benchmarks.amber",
     "cap_score": "benchmarks.capscore",
     "chair": "benchmarks.chair",
+    "claims": "api",
     "claims_of": "claiming.extract",
     "compare": "api",
+    "density": "api",
     "evidence": "benchmarks.evidence",
+    "facts": "api",
+    "faithscore": "api",
+    "hallusionbench": "api",
     "labels": "benchmarks.evidence",
     "load_results": "results.results",
+    "mmhal": "api",
+    "objhal": "api",
     "phd": "benchmarks.phd",
     "pope": "benchmarks.pope",
     "power": "results.power",
@@ -87,11 +94,18 @@ __all__ = [
     "amber",
     "cap_score",
     "chair",
+    "claims",
     "claims_of",
     "compare",
+    "density",
     "evidence",
+    "facts",
+    "faithscore",
+    "hallusionbench",
     "labels",
     "load_results",
+    "mmhal",
+    "objhal",
     "phd",
     "pope",
     "power",
@@ -106,7 +120,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .api import compare
+    from .api import claims, compare, density, facts, faithscore, hallusionbench, mmhal, objhal
     from .base.errors import InputError, InputErrors, MissingExtra, ScapoError
     from .base.types import Mention, Subsentence
     from .benchmarks.amber import amber
@@ -149,4 +163,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "plots"])

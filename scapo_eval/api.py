@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from .base.errors import InputError
 from .benchmarks.systems import function_of
-from .results.benchmark import benchmark, benchmark_names, has_benchmark
+from .files.source import Input
+from .results.benchmark import BENCHMARK_OF, benchmark, benchmark_names, has_benchmark
 from .results.comparison import compare as compare_runs
-from .results.results import Results, Run, unique_names
+from .results.results import NotResults, Results, Run, load_results, unique_names
 from .results.stats import Bootstrap, IntervalMethod, Test
 
 
 def compare(
-    runs: Iterable[Run],
+    runs: Iterable[Run | Input],
     *,
     allow_different: bool = False,
     test: Test = "studentized_permutation",
@@ -29,8 +31,9 @@ def compare(
     tests.
 
     Args:
-        runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or by
-            :func:`load_results`. If several runs have the same name, a number is appended to each of these names.
+        runs: Runs to compare, as returned by functions such as :func:`score` and :func:`chair`, or paths of results
+            files, which :func:`load_results` reads. If several runs have the same name, a number is appended to each
+            of these names.
         allow_different: True to compare runs that were scored with different settings (ground truth, vocabulary,
             parser...).
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
@@ -52,9 +55,10 @@ def compare(
         >>> results.comparisons[0]["difference"]
         -0.5
     """
-    listed = list(runs)
+    given = [runs] if isinstance(runs, (str, os.PathLike, Run)) else runs
+    listed = [run for each in given for run in (_loaded(each) if isinstance(each, (str, os.PathLike)) else (each,))]
     if strangers := [type(run).__name__ for run in listed if not isinstance(run, Run)]:
-        raise InputError(f"expected runs (of score, chair, ... or load_results), found {strangers[0]}")
+        raise InputError(f"expected runs (of score, chair, ...) or paths of results files, found {strangers[0]}")
     if not listed:
         raise InputError("there are no runs to compare")
     drawn = listed[0].resampling
@@ -70,12 +74,21 @@ def compare(
     )
 
 
+def _loaded(path: Input) -> tuple[Run, ...]:
+    try:
+        return load_results(path)
+    except NotResults as error:
+        reason = f"{error.reason}; score captions or answers first, for example with scapo_eval.score"
+        raise InputError(reason, path=error.path) from None
+
+
 def function(name: str) -> Callable[..., Any]:
     """Returns the Python function ``scapo_eval.NAME`` that scores a benchmark. The benchmark may belong to this package
     or to another package.
 
     Args:
-        name: Name of the benchmark. The function for the benchmark ``capscore`` is :func:`scapo_eval.score`.
+        name: Name of the benchmark, or of the function itself. The functions for the benchmarks ``capscore`` and
+            ``claimscore`` are :func:`scapo_eval.score` and :func:`scapo_eval.claims`.
 
     Returns:
         A function that accepts answers, captions or other inputs of the benchmark and returns a
@@ -83,20 +96,26 @@ def function(name: str) -> Callable[..., Any]:
 
     Raises:
         InputError: If the benchmark is unknown, or has no function because it only compares files.
+
+    Example:
+        >>> import scapo_eval
+        >>> scapo_eval.api.function("mmhal")([{"image_id": 1, "rating": 6}]).values["mmhal_score"]
+        6.0
     """
-    made = function_of(benchmark("capscore" if name == "score" else name))
+    made = function_of(benchmark(BENCHMARK_OF.get(name, name)))
     if made is None:
         raise InputError(f"the benchmark '{name}' has no function in Python")
     return made
 
 
 def __getattr__(name: str) -> Any:
-    if name == "score" or (not name.startswith("_") and has_benchmark(name)):
-        made = function_of(benchmark("capscore" if name == "score" else name))
+    record = BENCHMARK_OF.get(name, name)
+    if not name.startswith("_") and has_benchmark(record):
+        made = function_of(benchmark(record))
         if made is not None:
             return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(["compare", "function", "score", *benchmark_names()])
+    return sorted(["compare", "function", *BENCHMARK_OF, *benchmark_names()])

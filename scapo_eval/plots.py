@@ -34,6 +34,15 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
     Raises:
         InputError: If the benchmark lacks one of the two rates, or a field of the style is invalid.
         MissingExtra: If matplotlib is not installed.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> better = [{**row, "caption": "A dog on a couch."} for row in rows]
+        >>> results = scapo_eval.compare([scapo_eval.score(rows, name="base"), scapo_eval.score(better, name="ours")])
+        >>> figure = scapo_eval.plots.frontier(results, width="column")
+        >>> figure.axes[0].get_xlabel()
+        'Hal. Rate, % (lower is better)'
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
@@ -52,6 +61,15 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
     Raises:
         InputError: If there are no differences, or a metric is not found.
         MissingExtra: If matplotlib is not installed.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> better = [{**row, "caption": "A dog on a couch."} for row in rows]
+        >>> results = scapo_eval.compare([scapo_eval.score(rows, name="base"), scapo_eval.score(better, name="ours")])
+        >>> figure = scapo_eval.plots.differences(results, ["hal_rate", "cover_rate"])
+        >>> len(figure.axes)
+        2
     """
     figure: Figure = plots.differences(results, metrics, Style(**style))
     return figure
@@ -67,6 +85,13 @@ def faithscore(results: Results | Run, **style: Any) -> Figure:
     Raises:
         InputError: If the results belong to another benchmark.
         MissingExtra: If matplotlib is not installed.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"id": k, "facts": ["A dog.", "A sofa."], "verified": [1, 0]} for k in range(40)]
+        >>> figure = scapo_eval.plots.faithscore(scapo_eval.faithscore(rows))
+        >>> len(figure.axes)
+        1
     """
     group = results if isinstance(results, Results) else compare([results])
     figure: Figure = plots.faithscore(group, Style(**style))
@@ -84,6 +109,16 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
     Raises:
         InputError: If a folder does not contain a training run.
         MissingExtra: If matplotlib is not installed.
+
+    Example:
+        >>> import json, scapo_eval, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open(f"{folder}/metrics.jsonl", "w") as log:
+        ...         for step in range(1, 41):
+        ...             print(json.dumps({"step": step, "reward": step / 40}), file=log)
+        ...     figure = scapo_eval.plots.training([folder])
+        >>> len(figure.axes)
+        1
     """
     figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
     return figure

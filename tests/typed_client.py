@@ -88,7 +88,7 @@ def mistakes(run: Run, path: Path) -> None:
     scapo_eval.score(path, claims="some")  # type: ignore[arg-type]
     scapo_eval.score(path, truht="truth.json")  # type: ignore[call-arg]
     scapo_eval.chair(path, protocol=7)  # type: ignore[arg-type]
-    scapo_eval.compare([path])  # type: ignore[list-item]
+    scapo_eval.compare([7])  # type: ignore[list-item]
     scapo_eval.pope(path, unparsed="some")  # type: ignore[arg-type]
     CountedBenchmark(name="mine", count=count, columns=("captions",))  # type: ignore[call-arg]
     Option("Words that count.")  # type: ignore[call-arg]

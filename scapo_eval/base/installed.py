@@ -13,10 +13,20 @@ from urllib.parse import unquote, urlsplit
 DISTRIBUTION = "scapo"
 
 ON_INDEX = False
-"""True if the package is on a package index.
+"""True if the package is on a package index. The command ``python benchmarks/install_lines.py`` adapts all pages."""
 
-Until then, pages show ``pip install '.[EXTRA]'``; tests check this text.
-"""
+IN_A_CLONE = "in a clone of the repository"
+
+
+def requirement(extras: str, on_index: bool = ON_INDEX) -> str:
+    """Returns the argument of ``pip install`` for the package.
+
+    Args:
+        extras: Comma-separated names of extras, which may be empty.
+        on_index: True for the name on a package index, and False for the folder of a clone.
+    """
+    name = DISTRIBUTION if on_index else "."
+    return f"'{name}[{extras}]'" if extras else name
 
 
 def install_command(extras: str) -> str:
@@ -27,14 +37,17 @@ def install_command(extras: str) -> str:
 
     Returns:
         ``pip install -e '/home/me/scapo[report]'`` for a checkout, ``pip install 'scapo[report] @ file:///...whl'`` for
-        a wheel, or ``pip install 'scapo[report]'`` for an installation from an index.
+        a wheel, and ``pip install 'scapo[report]'`` otherwise. As long as the package is not on an index, the last
+        command is ``pip install '.[report]'`` with a comment.
     """
     origin = _origin()
     url = str(origin.get("url", ""))
     if isinstance(folder := origin.get("dir_info"), dict) and url.startswith("file://"):
         editable = "-e " if folder.get("editable") else ""
         return f"pip install {editable}'{unquote(urlsplit(url).path)}[{extras}]'"
-    return f"pip install '{DISTRIBUTION}[{extras}]{f' @ {url}' if url else ''}'"
+    if url:
+        return f"pip install '{DISTRIBUTION}[{extras}] @ {url}'"
+    return f"pip install {requirement(extras)}" + ("" if ON_INDEX else f"  # {IN_A_CLONE}")
 
 
 _NEEDS: Mapping[str, tuple[str, str]] = {

@@ -8,7 +8,7 @@ treats CHAIR_i and hallucination rate as equal, but they differ on real captions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from ..base.reprs import fields_in_short
 from ..base.verdicts import Verdict
 from ..files.files import display_name
 from ..files.records import Given, Readable, Records
-from ..files.source import Input, Source
+from ..files.source import STDIN, Input, Source
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Reading, reading_of
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
@@ -373,9 +373,32 @@ class CaptionScorer(Scorer):
             }
 
 
+@dataclass(frozen=True)
+class Scored:
+    """Captions of a run and the settings with which they were scored, so that they can be read again.
+
+    Attributes:
+        captions: Path of the captions, or records in memory.
+        vocabulary: Vocabulary that was matched.
+        oracle: Ground truth, or None for the ``objects`` in the records.
+        options: Settings for scoring.
+    """
+
+    captions: Readable
+    vocabulary: Vocabulary
+    oracle: PresenceOracle | Truth | None
+    options: ScoringOptions
+
+    __repr__ = fields_in_short
+
+
 @dataclass(frozen=True, repr=False)
 class CaptionScores(Run):
     """Run of one system on captions, with its metrics as attributes.
+
+    Attributes:
+        scored: Captions and settings of the run, for :func:`scapo_eval.evidence`, :func:`scapo_eval.show` and
+            :func:`scapo_eval.labels`. ``scored`` is None if the captions cannot be read again.
 
     Example:
         >>> import scapo_eval
@@ -383,6 +406,8 @@ class CaptionScores(Run):
         >>> run.hal_rate, run.cover_rate
         (0.5, 1.0)
     """
+
+    scored: Scored | None = field(default=None, compare=False)
 
     @property
     def hal_rate(self) -> float | None:
@@ -446,6 +471,7 @@ def score_file(
     source = display_name(path)
     if not isinstance(path, Records):
         path = Source.of(path)
+    scored = Scored(path if isinstance(path, Records) else path.path, vocabulary, oracle, options)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     truth = (
@@ -462,8 +488,8 @@ def score_file(
         on_progress=on_progress,
         given=path,
     )
-    drawn = resampling or Resampling()
-    return scores_of(sums, scorer, name or source, drawn, damage)
+    scores = scores_of(sums, scorer, name or source, resampling or Resampling(), damage)
+    return replace(scores, scored=None if source == display_name(STDIN) else scored)
 
 
 def worst_captions(
@@ -506,7 +532,7 @@ def _with_scorer(
 
 def score_captions(
     records: Iterable[Mapping[str, Any]],
-    vocabulary: Vocabulary | str = "coco80",
+    vocabulary: VocabularyGiven = "coco80",
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
@@ -519,7 +545,7 @@ def score_captions(
 
     Args:
         records: Mappings with ``image_id`` and ``caption``, and with ``objects`` if there is no oracle.
-        vocabulary: Vocabulary object, or a value that :meth:`Vocabulary.load` accepts.
+        vocabulary: Labels and their aliases, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
         claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
@@ -536,7 +562,7 @@ def score_captions(
     """
     return score_file(
         Records("records", list(records)),
-        vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary),
+        Vocabulary.of(vocabulary),
         oracle if oracle is None or isinstance(oracle, PresenceOracle) else PresenceOracle.load(oracle),
         ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error"),
         name="captions",
@@ -627,21 +653,21 @@ def _score(
     systems: Systems,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     references: ReferencesGiven | None = None,
     leave_out_self: bool = False,
     unnamed: Unnamed | None = None,
     weights: Given | None = None,
     people: bool = False,
     dopa: TruthGiven | None = None,
-    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    dopa_vocabulary: VocabularyGiven = DOPA_VOCABULARY,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[CaptionScores]:
     scoring = scoring or ScoringOptions()
     beside = Beside.of(references, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
-    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
+    labels = Vocabulary.of(beside.default_vocabulary(oracle) if vocabulary is None else vocabulary)
     held_against = beside.truth(oracle, labels, scoring.claims, any_fingerprint=scoring.any_fingerprint)
     dagger = None
     if dopa is not None:
@@ -656,14 +682,14 @@ def score(
     captions: Given,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     references: ReferencesGiven | None = None,
     leave_out_self: bool = False,
     unnamed: Unnamed | None = None,
     weights: Given | None = None,
     people: bool = False,
     dopa: TruthGiven | None = None,
-    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    dopa_vocabulary: VocabularyGiven = DOPA_VOCABULARY,
     name: str | None = None,
     claims: Reading = "all",
     workers: int | None = None,
@@ -682,8 +708,9 @@ def score(
     Args:
         captions: Records with ``image_id`` and ``caption``, and with ``objects`` if there is no other ground truth.
         truth: Ground truth of the images, or None to use the references or the ``objects`` in the records.
-        vocabulary: Labels and their aliases, given as an object, as the name of a shipped vocabulary or as a file. The
-            default vocabulary is coco80, or open400 if there are references but no ``truth``.
+        vocabulary: Labels and their aliases, given as a :class:`Vocabulary`, the name of a shipped vocabulary, a file,
+            a list of words, or ``{label: [aliases]}``. The default vocabulary is coco80, or open400 if there are
+            references but no ``truth``.
         references: Reference captions, as ``{image id: [texts]}``, records with ``image_id`` and ``references``, a
             file, or :class:`~scapo_eval.truths.references.References`. References serve as weights and as ground truth,
             alone or in addition to ``truth``.

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from ..files.records import Given, Readable, Records
 from ..files.source import Source
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import LEFT_OUT, Reading, reading_of
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
@@ -272,7 +271,7 @@ def _score(
     *,
     truth: TruthGiven | None = None,
     scenes: Given | Sequence[str | os.PathLike[str]] = (),
-    vocabulary: Vocabulary | str | Path = "coco80",
+    vocabulary: VocabularyGiven = "coco80",
     kinds: str = ",".join(KINDS),
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
@@ -311,6 +310,13 @@ BENCHMARK = Benchmark(
     },
     frontiers=(("hal_rate", "cover_rate", "Hal. Rate and Cover Rate of claims"),),
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> scene = {"image_id": 7, "objects": [{"name": "dog", "attributes": ["brown"]}], "complete": ["dog", "cat"]}
+    >>> run = scapo_eval.claims([{"image_id": 7, "caption": "A brown dog and a cat."}], scenes=[scene])
+    >>> run.values["hal_rate_presence"], run.values["hal_rate_attribute"]
+    (0.5, 0.0)
+    """,
     files="captions",
     takes=("captions",),
     captions=True,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from ..files.containers import Warn, warn_user
 from ..files.files import display_name
 from ..files.records import Readable, Records
 from ..files.source import Source
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, Option
 from ..results.counts import CountTable
@@ -204,21 +204,28 @@ def score_density(
 def _score(
     systems: Systems,
     *,
-    truth: Sequence[TruthGiven],
-    vocabulary: Sequence[Vocabulary | str | Path] = (),
+    truth: TruthGiven | Sequence[TruthGiven],
+    vocabulary: VocabularyGiven | Sequence[VocabularyGiven] = DEFAULT_VOCABULARY,
     rule: Rule = "subsentence",
     calibrate: bool = False,
     scoring: ScoringOptions | None = None,
 ) -> list[Run]:
-    vocabulary = vocabulary or (DEFAULT_VOCABULARY,)
-    if len(vocabulary) != len(truth):
-        raise OptionError(f"{len(truth)} --truth for {len(vocabulary)} --vocabulary: give one for each")
+    truths, vocabularies = _several(truth), _several(vocabulary or DEFAULT_VOCABULARY)
+    if len(vocabularies) != len(truths):
+        raise OptionError(f"{len(truths)} --truth for {len(vocabularies)} --vocabulary: give one for each")
     annotations = [
-        (Vocabulary.of(labels), PresenceOracle.of(given)) for labels, given in zip(vocabulary, truth, strict=True)
+        (Vocabulary.of(labels), PresenceOracle.of(given)) for labels, given in zip(vocabularies, truths, strict=True)
     ]
     [(_, source)] = systems.given
     rules = RULES if calibrate else (rule,)
     return score_density(source, annotations, rules, scoring, resampling=systems.resampling, warn=systems.warn)
+
+
+def _several(given: Any) -> list[Any]:
+    """Returns a list of ground truths or vocabularies. A list or tuple contains several of them, and any other value is
+    a single one.
+    """
+    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 BENCHMARK = Benchmark(
@@ -243,6 +250,13 @@ BENCHMARK = Benchmark(
     several=False,
     headline=("objects", "objects_supported", "objects_hallucinated"),
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> rows = [{"image_id": 1, "response": "A dog sleeps. A cat watches."}]
+    >>> [run] = scapo_eval.density(rows, truth={1: ["dog"]})
+    >>> run.values["objects"], run.values["subsentences_hallucinated"]
+    (2.0, 1.0)
+    """,
     files="rollouts",
     takes=("rollouts", "captions"),
     scoring=True,

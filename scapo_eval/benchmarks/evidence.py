@@ -6,22 +6,22 @@ The functions return the same results as the commands ``score --per-caption``, `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.text import printable
-from ..files.records import Given, readable
+from ..files.records import Given
 from ..matching.uses import Reading
-from ..matching.vocabulary import Vocabulary
-from ..results.results import Resampling
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
+from ..results.results import Resampling, Run
 from ..truths.oracle import PresenceOracle, TruthGiven
-from .capscore import CaptionScorer, score_file
+from .capscore import CaptionScorer, CaptionScores, Scored, score_file
 from .labels import LabelRun, score_labels
 from .scoring import ScoredBlock, ScoringOptions
+from .systems import Systems, naming_inputs
 
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 """Verdict -> symbol that follows a mention."""
@@ -29,20 +29,22 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 _COLORS = {"supported": "#cfe8cf", "hallucinated": "#f3c6c6", "unknown": "#eeeeff"}
 
 
+@naming_inputs
 def evidence(
-    captions: Given,
+    captions: Given | Run,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
-    claims: Reading = "all",
+    vocabulary: VocabularyGiven | None = None,
+    claims: Reading | None = None,
 ) -> list[dict[str, Any]]:
     """Returns the evidence of each caption, as ``scapo-eval score --per-caption`` writes it.
 
     Args:
-        captions: Captions, in any format that :func:`scapo_eval.score` accepts.
+        captions: Captions, in any format that :func:`scapo_eval.score` accepts, or the run that this function returned.
+            The captions of a run are read again with the settings of the run.
         truth: Ground truth of the images, or None for the ``objects`` in the records.
-        vocabulary: Labels and their aliases.
-        claims: Name of the reading, which selects the mentions to count.
+        vocabulary: Labels and their aliases. The default vocabulary is coco80.
+        claims: Name of the reading, which selects the mentions to count. The default reading is ``all``.
 
     Returns:
         One record per caption, in order. Each record contains ``image_id``, ``caption``, ``mentions`` (each with
@@ -50,7 +52,8 @@ def evidence(
         list can be passed to ``pandas.DataFrame``.
 
     Raises:
-        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
+        InputErrors, InputError: If the input is invalid, or if a run has no captions or is given together with
+            settings. The error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -63,12 +66,41 @@ def evidence(
     def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         kept.extend(scorer.records(block))
 
-    options = ScoringOptions(claims=claims)
-    oracle = None if truth is None else PresenceOracle.of(truth)
-    score_file(
-        readable(captions), Vocabulary.of(vocabulary), oracle, options, resampling=Resampling(0), on_block=keep
-    )  # fmt: skip
+    name, given = _given(captions, truth, vocabulary, claims)
+    how: dict[str, Any] = {"name": name, "resampling": Resampling(0), "on_block": keep}
+    scores = score_file(given.captions, given.vocabulary, given.oracle, given.options, **how)
+    _check_unchanged(captions, scores)
     return kept
+
+
+def _given(
+    captions: Given | Run,
+    truth: TruthGiven | None,
+    vocabulary: VocabularyGiven | None,
+    claims: Reading | None,
+    name: str | None = None,
+) -> tuple[str, Scored]:
+    """Returns the name of a system, and its captions with the settings for scoring them."""
+    if isinstance(captions, Run):
+        if any(setting is not None for setting in (truth, vocabulary, claims)):
+            raise InputError("a run has its own truth, vocabulary and claims; for others, give the captions themselves")
+        scored = captions.scored if isinstance(captions, CaptionScores) else None
+        if scored is None:
+            raise InputError("the run has no captions; give the captions themselves", path=captions.name)
+        name = name or captions.name
+        captions = scored.captions
+    else:
+        labels = Vocabulary.of("coco80" if vocabulary is None else vocabulary)
+        oracle = None if truth is None else PresenceOracle.of(truth)
+        scored = Scored("", labels, oracle, ScoringOptions(claims=claims or "all"))
+    [(system, source)] = Systems.of(captions, name, "captions", Resampling(0)).named().items()
+    return system, replace(scored, captions=source)
+
+
+def _check_unchanged(captions: Given | Run, scores: CaptionScores) -> None:
+    """Raises an error if captions are those of a run, and were changed after the run was scored."""
+    if isinstance(captions, Run) and scores.account != captions.account:
+        raise InputError("the captions were changed after they were scored; score them again", path=captions.name)
 
 
 @dataclass(frozen=True)
@@ -92,13 +124,13 @@ class ShownCaptions:
 
 
 def show(
-    captions: Given,
+    captions: Given | Run,
     *,
     image: object = None,
     worst: int = 5,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
-    claims: Reading = "all",
+    vocabulary: VocabularyGiven | None = None,
+    claims: Reading | None = None,
 ) -> ShownCaptions:
     """Returns the captions of an image, or the worst captions, with their mentions marked.
 
@@ -106,7 +138,7 @@ def show(
     labels. The mentions are marked with ``+`` (supported), ``!`` (hallucinated) or ``?`` (unknown).
 
     Args:
-        captions: Captions, in any format that :func:`scapo_eval.score` accepts.
+        captions: Captions or a run, as in :func:`evidence`.
         image: Id of an image, in any spelling, or None to show the worst captions.
         worst: Number of worst captions to show.
         truth, vocabulary, claims: Same as in :func:`evidence`.
@@ -135,16 +167,17 @@ def show(
     return ShownCaptions(order[:worst])
 
 
+@naming_inputs
 def labels(
-    captions: Given,
+    captions: Given | Run,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
-    claims: Reading = "all",
+    vocabulary: VocabularyGiven | None = None,
+    claims: Reading | None = None,
     name: str | None = None,
 ) -> LabelRun:
     """Returns, for each label, the number of captions that hallucinate it and the number of captions that miss it, as
-    listed by ``scapo-eval labels``.
+    listed by ``scapo-eval labels``. The attribute ``rows`` and the method ``to_pandas`` of the result list the labels.
 
     Args:
         captions, truth, vocabulary, claims: Same as in :func:`evidence`.
@@ -156,12 +189,16 @@ def labels(
     Example:
         >>> import scapo_eval
         >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(3)]
-        >>> [(row["label"], row["hallucinated"], row["missed"]) for row in scapo_eval.labels(rows).rows]
+        >>> by_label = scapo_eval.labels(rows)
+        >>> by_label
+        <LabelRun captions: 3 labels (1 hallucinated, 1 missed), 3 captions, 3 images>
+        >>> [(row["label"], row["hallucinated"], row["missed"]) for row in by_label.rows]
         [('cat', 3, 0), ('dog', 0, 0), ('couch', 0, 3)]
     """
-    oracle = None if truth is None else PresenceOracle.of(truth)
-    options = ScoringOptions(claims=claims)
-    return score_labels(readable(captions), Vocabulary.of(vocabulary), oracle, options, name=name)
+    system, given = _given(captions, truth, vocabulary, claims, name)
+    run = score_labels(given.captions, given.vocabulary, given.oracle, given.options, name=system)
+    _check_unchanged(captions, run.scores)
+    return run
 
 
 def _plain(record: dict[str, Any]) -> str:

@@ -479,6 +479,12 @@ BENCHMARK = Benchmark(
     },
     headline=("dcscore", "precision", "recall", "f1"),
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> run = scapo_eval.facts([{"id": 1, "claims": ["A dog.", "It is red."], "verified": [1, 0]}])
+    >>> run.values["precision"], run.values["claims"]
+    (0.5, 2.0)
+    """,
     files="verdicts",
     takes=("claims",),
     one_process="a judge's verdicts on claims are",

@@ -288,6 +288,12 @@ BENCHMARK = Benchmark(
     dataset={"source_type": "url", "url": ["https://github.com/bcdnlp/FAITHSCORE"]},
     headline=("faithscore", "avg_facts"),
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> run = scapo_eval.faithscore([{"id": 1, "facts": ["A dog.", "A red sofa."], "verified": [1, 0]}])
+    >>> run.values
+    {'faithscore': 0.5, 'avg_facts': 2.0}
+    """,
     files="facts",
     takes=("facts",),
     metavar="[SYSTEM[/SETTING]=]FILE...",

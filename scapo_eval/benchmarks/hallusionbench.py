@@ -633,6 +633,16 @@ BENCHMARK = AnsweredBenchmark(
     decides=("text_only",),
     run_of=_run_of,
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> answers = [
+    ...     {"id": "VD/illusion/1/0/0/0", "response": "Yes.", "label": "yes"},
+    ...     {"id": "VD/illusion/1/0/0/1", "response": "Yes.", "label": "no"},
+    ... ]
+    >>> run = scapo_eval.hallusionbench(answers)
+    >>> run.values["a_acc"], run.values["f_acc"]
+    (0.5, 0.0)
+    """,
     options={
         "questions": Option(
             file="read", repeated=True, metavar="FILE", help="HallusionBench.json.  [default: labels in the answers]"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.reprs import fields_in_short, one_line
 from ..files.records import Readable
 from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
@@ -47,6 +48,8 @@ class LabelCounts:
     truth: NDArray[np.int64]
     both: NDArray[np.int64]
     beside: NDArray[np.int64]
+
+    __repr__ = fields_in_short
 
     @classmethod
     def of(
@@ -97,6 +100,12 @@ class LabelRun:
     scores: CaptionScores
     counts: LabelCounts
 
+    def __repr__(self) -> str:
+        rows, scores = self.rows, self.scores
+        invented, missed = (sum(row[column] > 0 for row in rows) for column in ("hallucinated", "missed"))
+        labels = f"{len(rows):,} labels ({invented:,} hallucinated, {missed:,} missed)"
+        return one_line(self, f"{scores.name}: {labels}, {scores.n_records:,} captions, {scores.n_images:,} images")
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Rows for the labels that are mentioned or present, with counts and rates; the rows can be passed to
@@ -108,6 +117,17 @@ class LabelRun:
             for k, label in enumerate(counts.labels)
             if counts.mentions[k] or counts.truth[k]
         ]
+
+    def to_pandas(self) -> Any:
+        """Returns a data frame with one row per label that is mentioned or present, and the columns of ``rows``.
+        Undefined rates are NaN.
+
+        Raises:
+            MissingExtra: If pandas is not installed.
+        """
+        from ..results.frames import to_frame
+
+        return to_frame(self.rows, ("label", *label_rows(self.counts)), RATES)
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Returns the hallucinated labels, the missed labels, and the labels that are hallucinated together, for
@@ -147,7 +167,7 @@ def _ranked(table: Sequence[dict[str, Any]], column: str, top: int | None) -> li
 def score_labels(
     path: Readable,
     vocabulary: Vocabulary,
-    oracle: PresenceOracle | None,
+    oracle: PresenceOracle | Truth | None,
     options: ScoringOptions | None = None,
     *,
     name: str | None = None,
@@ -189,6 +209,10 @@ def score_labels(
     return LabelRun(scores, summed[0])
 
 
+RATES = ("rate", "low", "high", "miss_rate", "miss_low", "miss_high")
+"""Columns of :func:`label_rows` whose values are shares."""
+
+
 def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
     """Returns the counts and rates of each label, as columns of a table.
 
@@ -204,13 +228,13 @@ def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
     missed = counts.truth - counts.supported
     columns: dict[str, list[Any]] = {"mentions": counts.mentions.tolist(), "claims": claims.tolist()}
     columns["hallucinated"] = counts.hallucinated.tolist()
-    columns |= _rates(counts.hallucinated, claims, ("rate", "low", "high"))
+    columns |= _rates(counts.hallucinated, claims, RATES[:3])
     columns |= {"truth": counts.truth.tolist(), "missed": missed.tolist()}
-    columns |= _rates(missed, counts.truth, ("miss_rate", "miss_low", "miss_high"))
+    columns |= _rates(missed, counts.truth, RATES[3:])
     return {**columns, "unknown": counts.unknown.tolist()}
 
 
-def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str, str]) -> dict[str, list[float | None]]:
+def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: Sequence[str]) -> dict[str, list[float | None]]:
     pairs = list(zip(hits.tolist(), n.tolist(), strict=True))
     intervals = [wilson(k, total) for k, total in pairs]
     rates = [k / total if total else None for k, total in pairs]

@@ -328,6 +328,12 @@ BENCHMARK = Benchmark(
     dataset={"source_type": "hf_dataset", "hf_repo": "Shengcao1006/MMHal-Bench"},
     headline=HEADLINE,
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> run = scapo_eval.mmhal([{"image_id": 1, "rating": 6}, {"image_id": 2, "rating": 2}])
+    >>> run.values["mmhal_score"], run.values["mmhal_hal"]
+    (4.0, 0.5)
+    """,
     files="ratings",
     takes=("ratings",),
     one_process="a judge's 96 ratings are",

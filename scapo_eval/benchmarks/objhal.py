@@ -29,7 +29,7 @@ from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
 from ..files.records import Readable, Records
 from ..files.source import Source as InputSource
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..readers.formats import recognize_file
 from ..readers.kinds import KINDS
@@ -455,7 +455,7 @@ def _score(
     names: NameRule = "words",
     profile: str | None = None,
     synonyms: Synonyms | str | Path | None = None,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[Run]:
@@ -490,6 +490,13 @@ BENCHMARK = Benchmark(
     dataset={"source_type": "url", "url": ["https://github.com/RLHF-V/RLHF-V"]},
     headline=("chair_s", "chair_s_refined", "chair_i", "recall"),
     score=_score,
+    example="""
+    >>> import scapo_eval
+    >>> rows = [{"image_id": 1, "caption": "A dog and a cat.", "extracted": ["dog", "cat"]}]
+    >>> run = scapo_eval.objhal(rows, truth={1: ["dog"]})
+    >>> run.values["chair_i"], run.values["recall"]
+    (0.5, 1.0)
+    """,
     files="captions",
     takes=("object lists", "captions"),
     captions=True,

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, signature
+from textwrap import dedent, indent
 from typing import Any, ParamSpec, TypeVar
 
 from ..base.errors import OptionError
@@ -21,7 +22,7 @@ from ..files.json_text import dump_json
 from ..files.records import Given, Readable, Records, readable
 from ..files.source import Source
 from ..readers.data_set import DataSet, input_at, naming_files
-from ..results.benchmark import Benchmark
+from ..results.benchmark import VERB_OF, Benchmark
 from ..results.results import Resampling, Run, system_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .scoring import ScoringOptions
@@ -278,7 +279,7 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         runs = systems.accounted(score(systems, **values))
         return runs[0] if record.several else runs
 
-    function.__name__ = function.__qualname__ = record.name
+    function.__name__ = function.__qualname__ = VERB_OF.get(record.name, record.name)
     function.__signature__ = shape  # type: ignore[attr-defined]
     function.__doc__ = _docstring(record, options)
     return function
@@ -328,6 +329,8 @@ def _docstring(record: Benchmark, options: Iterable[str]) -> str:
         "Raises:",
         "    InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.",
     ]
+    if record.example:
+        lines += ["", "Example:", indent(dedent(record.example).strip(), "    ")]
     return "\n".join(lines)
 
 

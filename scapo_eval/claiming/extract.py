@@ -15,7 +15,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import VocabularyGiven
 from . import rules
 from .claim import KINDS, Claim, ClaimKind
 from .rules import (
@@ -91,7 +90,7 @@ class ClaimExtractor:
     The extractor can be pickled, and it can be shared between threads.
 
     Args:
-        vocabulary: Labels and aliases, given as a Vocabulary, as the name of a shipped vocabulary, or as a file.
+        vocabulary: Labels and aliases, in any form that :meth:`Vocabulary.of` accepts.
         kinds: Claim kinds to extract.
 
     Raises:
@@ -104,7 +103,7 @@ class ClaimExtractor:
         [('count', 'car', '2'), ('attribute', 'car', 'red')]
     """
 
-    def __init__(self, vocabulary: Vocabulary | str | Path, kinds: Sequence[ClaimKind] = KINDS) -> None:
+    def __init__(self, vocabulary: VocabularyGiven, kinds: Sequence[ClaimKind] = KINDS) -> None:
         for kind in kinds:
             check_choice("kinds", kind, KINDS)
         self.matcher = AliasMatcher(vocabulary)
@@ -188,7 +187,7 @@ class ClaimExtractor:
 
 
 def claims_of(
-    caption: str, vocabulary: Vocabulary | str | Path = "coco80", *, kinds: Sequence[ClaimKind] = KINDS
+    caption: str, vocabulary: VocabularyGiven = "coco80", *, kinds: Sequence[ClaimKind] = KINDS
 ) -> list[Claim]:
     """Returns the claims in one caption, in text order. For many captions, use :class:`ClaimExtractor`.
 

@@ -42,7 +42,7 @@ from ..files.account import Account
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Reading
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..results.counts import CountBuilder, CountTable
 from ..results.results import Resampling, Run
@@ -96,9 +96,9 @@ class Skipping(TypedDict, total=False):
 class ReadingOptions(Skipping, total=False):
     """Settings that determine how captions are read and scored, as in :func:`scapo_eval.score`."""
 
-    vocabulary: Vocabulary | str | Path
+    vocabulary: VocabularyGiven
     dopa: TruthGiven | None
-    dopa_vocabulary: Vocabulary | str | Path
+    dopa_vocabulary: VocabularyGiven
 
 
 Result = TypeVar("Result", bound=Run, covariant=True)
@@ -251,9 +251,9 @@ class Counter(Counted[Result]):
         source: str,
         truth: TruthGiven,
         *,
-        vocabulary: Vocabulary | str | Path | None = None,
+        vocabulary: VocabularyGiven | None = None,
         dopa: TruthGiven | None = None,
-        dopa_vocabulary: Vocabulary | str | Path = "dopa160",
+        dopa_vocabulary: VocabularyGiven = "dopa160",
         **skipping: Unpack[Skipping],
     ) -> Counter[CaptionScores]:
         """Returns a counter of captions. The arguments are those of :func:`scapo_eval.score`.
@@ -263,11 +263,13 @@ class Counter(Counted[Result]):
         """
         options = ScoringOptions(**skipping)
 
-        def seen(given: TruthGiven, names: Vocabulary | str | Path) -> Truth:
+        def seen(given: TruthGiven, names: VocabularyGiven) -> Truth:
             return Truth.of(PresenceOracle.of(given), Vocabulary.of(names), any_fingerprint=options.any_fingerprint)
 
         dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
-        scorer = CaptionScorer.of(seen(truth, vocabulary or DEFAULT_VOCABULARY), dagger, options)
+        scorer = CaptionScorer.of(
+            seen(truth, DEFAULT_VOCABULARY if vocabulary is None else vocabulary), dagger, options
+        )
         return Counter(source, scorer, options, scores_of)
 
     @staticmethod
@@ -276,7 +278,7 @@ class Counter(Counted[Result]):
         truth: TruthGiven,
         profile: str = "native",
         synonyms: Synonyms | str | Path | None = None,
-        vocabulary: Vocabulary | str | Path | None = None,
+        vocabulary: VocabularyGiven | None = None,
         **skipping: Unpack[Skipping],
     ) -> Counter[Run]:
         """Returns a counter for the metrics of CHAIR. The arguments are those of :func:`scapo_eval.chair`.

@@ -16,7 +16,7 @@ from ..benchmarks.amber import AmberData, Similarity
 from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair import Synonyms
 from ..files.records import Given
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import VocabularyGiven
 from ..results.poisson import Work, resampled_by
 from ..results.results import Resampling, Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod
@@ -99,7 +99,7 @@ class CountingEngine(ABC, Generic[Data]):
         truth: TruthGiven,
         profile: Literal["native", "reference", "opera"] = "native",
         synonyms: Synonyms | str | Path | None = None,
-        vocabulary: Vocabulary | str | Path | None = None,
+        vocabulary: VocabularyGiven | None = None,
         name: str | None = None,
         workers: int | None = None,
         on_bad_file: OnBadFile = "fail",

@@ -16,7 +16,7 @@ from ..base.errors import FaultList, InputError, MissingExtra
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import Reading, reading_of
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import captions_of
 from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth
@@ -37,7 +37,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
 
     Args:
         truth: Ground truth, given as a file, a PresenceOracle, or a mapping ``{image id: [labels]}``.
-        vocabulary: Labels and their aliases, given as a Vocabulary, the name of a shipped vocabulary, or a file.
+        vocabulary: Labels and their aliases, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         claims: Reading that determines which mentions count; see :mod:`scapo_eval.matching.uses`.
         on_unknown_image: Treatment of captions whose image is not in the ground truth.
         **settings: Settings of torchmetrics' class Metric, such as ``dist_sync_on_step`` and ``process_group``.
@@ -56,7 +56,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     def __init__(
         self,
         truth: PresenceOracle | str | Path | Mapping[Any, Iterable[str]],
-        vocabulary: Vocabulary | str | Path = "coco80",
+        vocabulary: VocabularyGiven = "coco80",
         *,
         claims: Reading = "all",
         on_unknown_image: Literal["error", "skip"] = "error",

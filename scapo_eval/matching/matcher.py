@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from .trie import IGNORED, AliasTrie
 from .uses import LEFT_OUT, READINGS, USES, Reading, SpecialWords, cue_words, find_uses_of, left_out_codes
 from .uses_batch import find_uses
 from .visible import all_shown, shown
-from .vocabulary import Vocabulary, vocabulary_of
+from .vocabulary import Vocabulary, VocabularyGiven
 
 
 class AliasMatcher:
@@ -35,8 +34,8 @@ class AliasMatcher:
     The matcher is immutable, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: Labels, aliases and ignore phrases, given as a Vocabulary, the name of a shipped vocabulary, or a
-            file.
+        vocabulary: Labels, aliases and ignore phrases, in any form that :meth:`Vocabulary.of` accepts, such as the name
+            of a shipped vocabulary or a file.
         claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`.
 
     Raises:
@@ -49,9 +48,9 @@ class AliasMatcher:
         [('dog', 4, 11), ('couch', 17, 21)]
     """
 
-    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Reading = "all") -> None:
+    def __init__(self, vocabulary: VocabularyGiven, claims: Reading = "all") -> None:
         check_choice("claims", claims, READINGS)
-        self.vocabulary = vocabulary_of(vocabulary)
+        self.vocabulary = Vocabulary.of(vocabulary)
         self.claims = claims
         self._compile()
 

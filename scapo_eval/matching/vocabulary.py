@@ -5,13 +5,14 @@ The shipped vocabularies are in the folder ``vocab/`` (in a wheel, inside the pa
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -180,20 +181,47 @@ class Vocabulary:
         )
 
     @classmethod
-    def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
-        """Returns a given vocabulary unchanged, or loads a vocabulary by its name or path."""
-        return given if isinstance(given, Vocabulary) else cls.load(given)
+    def of(cls, given: VocabularyGiven) -> Vocabulary:
+        """Returns a given vocabulary unchanged, loads a vocabulary by its name or path, or builds one from words.
+
+        Args:
+            given: Vocabulary, a name or path that :meth:`load` accepts, a list of words, or a mapping from each label
+                to further aliases. A list or mapping means the same as a file with this content.
+
+        Raises:
+            InputError: If the name is unknown, or if the file or the content is invalid.
+            InputErrors: If the aliases have conflicts. The error lists all conflicts in the vocabulary.
+        """
+        if isinstance(given, Vocabulary):
+            return given
+        if isinstance(given, (str, os.PathLike)):
+            return cls.load(given)
+        if isinstance(given, Mapping):
+            return _built({label: _listed(aliases) for label, aliases in given.items()}, "custom")
+        if not isinstance(given, Iterable):
+            kinds = "a Vocabulary, a name, a file, a list of words or {label: [aliases]}"
+            raise InputError(f"not a valid vocabulary: expected {kinds}, found {type(given).__name__}")
+        words = list(given)
+        warnings.warn(
+            f"{len(words)} words as a vocabulary; each matches only as written, so give plurals, too: "
+            "{'dog': ['dogs']}",
+            InputWarning,
+            stacklevel=3,
+        )
+        return _built(words, "custom")
 
     @classmethod
-    def load(cls, name_or_path: str | Path) -> Vocabulary:
+    def load(cls, name_or_path: VocabularyGiven) -> Vocabulary:
         """Loads a shipped vocabulary such as ``coco80`` or ``dopa160``, or a YAML or JSON file in the format of
-        ``docs/vocabulary.md``.
+        ``docs/vocabulary.md``. Words are also accepted; see :meth:`of`.
 
         Raises:
             InputError: If the name is unknown, or if the file is invalid.
             InputErrors: If the aliases conflict. The error lists all conflicts in the vocabulary.
         """
-        text = str(name_or_path)
+        if not isinstance(name_or_path, (str, os.PathLike)):
+            return cls.of(name_or_path)
+        text = os.fspath(name_or_path)
         shipped = shipped_vocabularies()
         if text in shipped:
             return _shipped(text)
@@ -216,11 +244,7 @@ class Vocabulary:
         """Parses the content of a vocabulary file that does not use ``include``. Raises the same errors as
         :meth:`load`.
         """
-
-        def refuse(include: str) -> bytes:
-            raise InputError(f"cannot include '{include}' here", path=name)
-
-        return _parse(data, name, refuse)
+        return _parse(data, name, partial(_refuse_including, name))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -292,12 +316,8 @@ class Vocabulary:
                 yield {"class": rule.kind, "names": names, "phrases": phrases}
 
 
-def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
-    """Returns a vocabulary that is given as a Vocabulary, as the name of a shipped vocabulary, or as a file.
-
-    Raises the same errors as :meth:`Vocabulary.load`.
-    """
-    return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
+VocabularyGiven = Vocabulary | str | os.PathLike[str] | Mapping[str, Iterable[str]] | Iterable[str]
+"""Accepted forms of a vocabulary in the Python interface; see :meth:`Vocabulary.of`."""
 
 
 def shipped_vocabularies() -> dict[str, Any]:
@@ -433,6 +453,24 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
             InputWarning,
             stacklevel=4,
         )
+    return _of_document(document, name, read)
+
+
+def _built(document: Any, name: str) -> Vocabulary:
+    """Builds a vocabulary from the parsed content of a file that includes no other file."""
+    listed = _words_only(document)
+    return _of_document(document if listed is None else {"labels": listed}, name, partial(_refuse_including, name))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else value
+
+
+def _refuse_including(name: str, include: str) -> bytes:
+    raise InputError(f"cannot include '{include}' here", path=name)
+
+
+def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
         raise InputError(
             "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore', a list of words, or "
@@ -525,7 +563,7 @@ def _without_comments(text: str) -> str:
     return re.sub(r"(?m)(?:^|\s)#.*$", "", text)
 
 
-def _words_only(document: Any, data: bytes) -> dict[str, list[str]] | None:
+def _words_only(document: Any, data: bytes = b"") -> dict[str, list[str]] | None:
     """Returns the mapping from labels to aliases for a file that contains nothing but a word list or such a mapping.
 
     A word list contains one word per line or list element, or all words in one line, separated by commas. Returns None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import MergedImages, canonical_image_id, is_in_folder, plain_id
 from ..base.reprs import fields_in_short
-from ..files.containers import ErrorHandler, Rows, Warn, is_open, warn_user
+from ..files.containers import Container, ErrorHandler, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
 from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
@@ -312,15 +312,11 @@ def caption_blocks(
         InputErrors: If records are unreadable.
     """
     blocks: Iterator[AnyBlock]
-    if isinstance(path, Records):
-        blocks = iter_blocks(path)
-        yield from _without_answers(blocks, path.name) if not rollouts and _is_answer(path.rows[:1]) else blocks
-        return
-    source = Source.of(path)
-    if _is_own(source.head):
+    source = path if isinstance(path, Records) else Source.of(path)
+    if _are_own(source) if isinstance(source, Records) else _is_own(source.head):
         blocks = iter_blocks(source)
-        maybe = not rollouts and _is_answer([_first_record(source.head)])
-        yield from _without_answers(blocks, source.name) if maybe else blocks
+        first = source.rows[:1] if isinstance(source, Records) else [_first_record(source.head)]
+        yield from _without_answers(blocks, source.name) if not rollouts and _is_answer(first) else blocks
         return
     file = open_layout(source, on_error=on_error, warn=warn)
     if file.format.captions is None:
@@ -328,12 +324,19 @@ def caption_blocks(
     if keys := taken_keys(file):
         warn(f"{file.rows.path}: image ids are taken from '{keys[0]}', captions from '{keys[1]}'")
     elif not rollouts and kind_of(file) == "answers":
+        remedy = f"convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl"
+        if isinstance(source, Records):
+            remedy = "name the keys 'image_id' and 'caption'"
         raise InputError(
             f"recognized as {file.format.title}: they seem to be answers to questions, not captions; if they are "
-            f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
+            f"captions, {remedy}",
             path=file.rows.path,
         )
-    blocks = parquet_blocks(source) if is_own_parquet(file) else _converted_blocks(file, on_error, warn)
+    blocks = (
+        parquet_blocks(source)
+        if not isinstance(source, Records) and is_own_parquet(file)
+        else _converted_blocks(file, on_error, warn)
+    )
     yield from blocks if rollouts else _without_answers(blocks, file.rows.path, kind_of(file) == "answers")
 
 
@@ -403,9 +406,17 @@ def _is_own(head: bytes) -> bool:
     record = _first_record(head)
     if record is None:  # a broken line is the fast reader's to name, one cut off here may be fine
         return b"\n" in text
+    return _is_own_record(record, "JSON array" if text[:1] == b"[" else "JSON lines")
+
+
+def _are_own(records: Records) -> bool:
+    """Returns True if records in memory have the project's own keys, or keys that no layout has."""
+    return not records.rows or _is_own_record(records.rows[0], "records")
+
+
+def _is_own_record(record: Any, container: Container) -> bool:
     if not isinstance(record, dict):
         return True
-    container: Any = "JSON array" if text[:1] == b"[" else "JSON lines"
     layout = layout_of(Rows("", container, record, iter(())))
     return layout is None or layout.name in OWN_LAYOUTS
 

@@ -336,7 +336,8 @@ def captions_under(key_of_image: str | None, key_of_caption: str | None) -> Capt
         under = key_of_caption or caption_key(row) or "caption"
         text = only_text(row.get(under))
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
-        yield ForeignCaption(line, image, text_in(row, under) if text is None else text, model, prompt)
+        text = text_in(row, under) if text is None else text
+        yield ForeignCaption(line, image, text, model, prompt, objects=_objects(row))
 
     return captions
 

@@ -66,6 +66,11 @@ class Style:
 
     Raises:
         InputError: If the width, the font or the style sheet is invalid.
+
+    Example:
+        >>> import scapo_eval
+        >>> scapo_eval.plots.Style(width="column").inches
+        3.35
     """
 
     width: str | float = "text"

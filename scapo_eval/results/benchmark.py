@@ -159,6 +159,7 @@ class Benchmark:
         verb: Name of the benchmark's command.
         several: True if the command accepts several systems and compares them with the first system.
         function: Python function that scores one system, or None to derive it from ``score``.
+        example: Example for the docstring of a derived function, in the format of doctest.
         engine: Engine function for clusters, or None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
         advice: Function that returns a remark for the given options, or None. The remark is printed with the results.
@@ -207,6 +208,7 @@ class Benchmark:
     verb: str = ""
     several: bool = True
     function: Callable[..., Run] | None = None
+    example: str = ""
     engine: OnEngine | None = None
     one_process: str = "its records are"
     advice: Callable[[Mapping[str, Any]], str | None] | None = None

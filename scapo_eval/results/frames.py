@@ -1,19 +1,26 @@
-"""Conversion of results to a tidy data frame with one row per system and metric."""
+"""Conversion of results to data frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import MissingExtra
 
 NUMBERS = ("value", "ci_low", "ci_high", "difference", "p_value", "p_holm")
 COLUMNS = ("system", "metric", *NUMBERS, "n_images", "signature")
+"""Columns of a tidy frame with one row per system and metric."""
 
 
-def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Returns a pandas DataFrame from records whose keys are COLUMNS. Numbers are converted to floats, and missing
-    numbers to NaN.
+def to_frame(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS, numbers: Sequence[str] = NUMBERS
+) -> Any:
+    """Returns a pandas DataFrame from records.
+
+    Args:
+        rows: Records.
+        columns: Keys of the records, in order.
+        numbers: Columns whose values are converted to floats. A missing number becomes NaN.
 
     Raises:
         MissingExtra: If pandas is not installed.
@@ -22,5 +29,5 @@ def to_frame(rows: Iterable[Mapping[str, Any]]) -> Any:
         import pandas
     except ImportError:
         raise MissingExtra("pandas", "a data frame") from None
-    frame = pandas.DataFrame(list(rows), columns=list(COLUMNS))
-    return frame.astype(dict.fromkeys(NUMBERS, float))
+    frame = pandas.DataFrame(list(rows), columns=list(columns))
+    return frame.astype(dict.fromkeys(numbers, float))

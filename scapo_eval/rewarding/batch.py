@@ -63,6 +63,17 @@ def advantages_for_batch(
 
     Raises:
         InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``.
+
+    Example:
+        >>> from tokenizers import Tokenizer, decoders, models
+        >>> tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "A": 1, "dog": 2, "cat": 3, "##s": 4}))
+        >>> tokenizer.decoder = decoders.WordPiece()
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import advantages_for_batch
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]})
+        >>> advantages, columns = advantages_for_batch([7, 7], [[1, 2], [1, 3]], tokenizer, reward)
+        >>> advantages.tolist(), columns.total.tolist()
+        ([[1.0, 1.0], [-1.0, -1.0]], [1.0, -1.0])
     """
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -95,6 +106,14 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         ``scapo/generated``, ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences`` are means per
         response. ``scapo/empty`` and ``scapo/errors`` are the shares of empty responses and of faulty rows. The metrics
         of :func:`~scapo_eval.rewarding.monitor.behavior_metrics` are added with the same prefix.
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import log_metrics
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]})
+        >>> metrics = log_metrics(reward.batch([7, 7], ["There is a dog.", "A cat sleeps."]))
+        >>> metrics["scapo/reward"], metrics["scapo/hallucinated"], metrics["scapo/errors"]
+        (0.0, 0.5, 0.0)
     """
     n = max(len(columns), 1)
     sums = {
@@ -117,6 +136,13 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
         InputError: If too many consecutive rows of this process were faulty, which means that the ground truth belongs
             to another data set. (For a batch without a valid row, the reward itself raises an error; see
             :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import row_metrics
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]})
+        >>> row_metrics(reward.batch([7], ["There is a dog."]))["scapo/reward"]
+        1.0
     """
     global _faulty_in_a_row
     _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
@@ -136,6 +162,16 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
         vocabulary: Vocabulary that :meth:`Vocabulary.load` accepts.
         settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. The field ``scenes`` accepts only files
             here.
+
+    Example:
+        >>> import json, tempfile
+        >>> from scapo_eval.rewarding.batch import load_reward
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as truth:
+        ...     json.dump({"7": ["dog"]}, truth)
+        ...     truth.flush()
+        ...     reward = load_reward(truth.name)
+        >>> reward.batch([7], ["A cat sleeps."]).total.tolist()
+        [-1.0]
     """
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return _load_reward(truth, vocabulary, **hashable)
@@ -155,6 +191,17 @@ def reward_from_environment() -> SubsentenceReward:
 
     Raises:
         InputError: If ``SCAPO_TRUTH`` is not set, or if ``SCAPO_REWARD`` is not a JSON object.
+
+    Example:
+        >>> import json, os, tempfile
+        >>> from scapo_eval.rewarding.batch import reward_from_environment
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as truth:
+        ...     json.dump({"7": ["dog"]}, truth)
+        ...     truth.flush()
+        ...     os.environ["SCAPO_TRUTH"] = truth.name
+        ...     reward = reward_from_environment()
+        >>> reward.batch([7], ["There is a dog."]).total.tolist()
+        [1.0]
     """
     truth = os.environ.get("SCAPO_TRUTH")
     if not truth:

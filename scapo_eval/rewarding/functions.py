@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import VocabularyGiven
 from ..truths.oracles import AnyOracle
 from .batch import log_metrics
 from .reward import RewardColumns, RewardConfig, SubsentenceReward
@@ -22,7 +22,7 @@ IMAGE_ID = "image_id"
 
 
 def reward_fn(
-    vocabulary: Vocabulary | str | Path,
+    vocabulary: VocabularyGiven,
     truth: AnyOracle | str | Path,
     config: RewardConfig | None = None,
     *,
@@ -33,7 +33,7 @@ def reward_fn(
     function by name.
 
     Args:
-        vocabulary: Vocabulary, given as an object, as the name of a shipped vocabulary or as a file.
+        vocabulary: Labels and their aliases, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         truth: Ground truth, given as a file or as one of the types that :mod:`scapo_eval.truths.oracles` lists.
         config: Settings of the reward (Eq. 1). ``RewardConfig.robust()`` is recommended for long runs.
         name: Name under which libraries log the reward.

@@ -33,7 +33,7 @@ from ..files.records import Readable, Records
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
 from ..matching.uses import READINGS, USES, Reading, is_written, left_out_codes, reading_of
-from ..matching.vocabulary import Vocabulary, vocabulary_of
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
 from ..segmenting.discourse import has_words
@@ -566,7 +566,7 @@ class SubsentenceReward:
     in the pickle. If a setting such as ``lam_g`` is a lambda, pickling requires cloudpickle, which Ray uses.
 
     Args:
-        vocabulary: Labels that count as objects, given as a vocabulary, the name of a shipped vocabulary, or a file.
+        vocabulary: Labels that count as objects, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         oracle: Ground truth, given as a file, a PresenceOracle, or any other type that :mod:`scapo_eval.truths.oracles`
             lists.
         config: Settings of the reward (Eq. 1).
@@ -590,7 +590,7 @@ class SubsentenceReward:
 
     def __init__(
         self,
-        vocabulary: Vocabulary | str | Path,
+        vocabulary: VocabularyGiven,
         oracle: AnyOracle | str | Path,
         config: RewardConfig | None = None,
         *,
@@ -601,7 +601,7 @@ class SubsentenceReward:
         self.config = config or RewardConfig()
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
-        vocabulary = vocabulary_of(vocabulary)
+        vocabulary = Vocabulary.of(vocabulary)
         self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)

@@ -45,6 +45,14 @@ def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
 
     Raises:
         InputError: If the tokenizer is not supported or an id is negative.
+
+    Example:
+        >>> from tokenizers import Tokenizer, decoders, models
+        >>> tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "A": 1, "dog": 2, "cat": 3, "##s": 4}))
+        >>> tokenizer.decoder = decoders.WordPiece()
+        >>> from scapo_eval.rewarding.tokens import token_offsets
+        >>> token_offsets(tokenizer, [1, 2, 4]).tolist()  # of "A dogs"
+        [[0, 1], [1, 5], [5, 6]]
     """
     return decode_with_offsets(tokenizer, ids)[1]
 
@@ -68,6 +76,15 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
 
     Raises:
         InputError: If the tokenizer is not supported or an id is negative. The message states the index of the id.
+
+    Example:
+        >>> from tokenizers import Tokenizer, decoders, models
+        >>> tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "A": 1, "dog": 2, "cat": 3, "##s": 4}))
+        >>> tokenizer.decoder = decoders.WordPiece()
+        >>> from scapo_eval.rewarding.tokens import decode_with_offsets
+        >>> text, spans = decode_with_offsets(tokenizer, [1, 2, 4])
+        >>> text, spans.tolist()
+        ('A dogs', [[0, 1], [1, 5], [5, 6]])
     """
     flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
@@ -83,6 +100,15 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
     Returns:
         The n texts, and the spans of all tokens as columns. The rows ``indptr[i]:indptr[i + 1]`` belong to sequence
         ``i``.
+
+    Example:
+        >>> from tokenizers import Tokenizer, decoders, models
+        >>> tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "A": 1, "dog": 2, "cat": 3, "##s": 4}))
+        >>> tokenizer.decoder = decoders.WordPiece()
+        >>> from scapo_eval.rewarding.tokens import decode_batch
+        >>> texts, spans = decode_batch(tokenizer, [[1, 2], [1, 3, 4]])
+        >>> texts, spans.indptr.tolist()
+        (['A dog', 'A cats'], [0, 2, 5])
     """
     return decode_flat(tokenizer, *_concatenated(sequences))
 

@@ -42,6 +42,14 @@ class Oracle(Protocol):
 
     If the oracle defines ``__contains__``, rows whose images it does not contain are treated as faulty. If the oracle
     has a string attribute ``fingerprint``, the reward's signature includes the fingerprint.
+
+    Example:
+        >>> import scapo_eval
+        >>> class Dogs:
+        ...     def lookup(self, image_ids, labels):
+        ...         return [float(label == "dog") for label in labels]
+        >>> scapo_eval.reward_fn("coco80", Dogs())(completions=["There is a dog."], image_id=[7])
+        [1.0]
     """
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
@@ -171,6 +179,13 @@ class FunctionOracle:
 
     Attributes:
         lookup: The function.
+
+    Example:
+        >>> import scapo_eval
+        >>> from scapo_eval.truths.oracles import FunctionOracle
+        >>> dogs = FunctionOracle(lambda image_ids, labels: [float(label == "dog") for label in labels])
+        >>> scapo_eval.reward_fn("coco80", dogs)(completions=["There is a dog."], image_id=[7])
+        [1.0]
     """
 
     lookup: Lookup
@@ -185,6 +200,13 @@ class TableOracle:
         labels: Mapping from labels to columns of the table.
         table: (images, labels) float64 array of values, with -1 for unknown values.
         source: Name of the source, for error messages.
+
+    Example:
+        >>> import scapo_eval
+        >>> from scapo_eval.truths.oracles import TableOracle
+        >>> table = TableOracle.from_mapping({7: {"dog": 1, "cat": 0}})
+        >>> scapo_eval.reward_fn("coco80", table)(completions=["There is a dog.", "A cat sleeps."], image_id=[7, 7])
+        [1.0, -1.0]
     """
 
     images: Mapping[str, int]
@@ -246,6 +268,17 @@ class JudgedOracle:
 
     Raises:
         InputError: If the file cannot be read or written, or contains an invalid line.
+
+    Example:
+        >>> import scapo_eval, tempfile
+        >>> from scapo_eval.truths.oracles import JudgedOracle
+        >>> def judge(image_ids, labels):
+        ...     return [float(label == "dog") for label in labels]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     oracle = JudgedOracle(judge, f"{folder}/answers.jsonl")
+        ...     rewards = scapo_eval.reward_fn("coco80", oracle)(completions=["There is a dog."], image_id=[7])
+        >>> rewards, len(oracle)
+        ([1.0], 1)
     """
 
     def __init__(self, judge: Lookup, path: str | Path, *, truth: PresenceOracle | None = None) -> None:

@@ -13,7 +13,7 @@ from ..base.errors import InputError, check_choice
 from ..benchmarks.scoring import ScoringOptions
 from ..files.records import Given, readable
 from ..matching.uses import READINGS, Reading
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..results.metric import Floats, divide
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
@@ -152,7 +152,7 @@ def validate(
     leave_out_self: bool = False,
     unnamed: Unnamed | None = None,
     weights: Given | None = None,
-    vocabulary: Vocabulary | str | None = None,
+    vocabulary: VocabularyGiven | None = None,
     claims: Reading = "all",
     half: Half | None = None,
     without: Sequence[str] = (),
@@ -210,7 +210,7 @@ def validate(
     given = References.of(references) if references is not None else _own_references(loaded)
     beside = Beside.of(given, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
-    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
+    labels = Vocabulary.of(beside.default_vocabulary(oracle) if vocabulary is None else vocabulary)
     options = ScoringOptions(claims)
     _refuse_strangers(everything, given)
     held_against = _truth(beside, oracle, labels, claims)

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from scapo_eval.base.installed import install_command
 from scapo_eval.cli.main import main
 
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
@@ -68,7 +69,7 @@ def browser() -> Iterator[Any]:
     try:
         from playwright import sync_api as playwright
     except ImportError:
-        _missing("playwright is not installed: pip install 'scapo[test]'")
+        _missing(f"playwright is not installed: {install_command('test')}")
     chromium = shutil.which("chromium")
     if chromium is None:
         _missing("no chromium on this machine: apt-get install chromium")

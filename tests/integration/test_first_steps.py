@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import install_lines
 import pytest
 
 from scapo_eval.base import installed
@@ -23,6 +24,8 @@ from scapo_eval.cli.here import what_next
 Run = Callable[..., tuple[int, str, str]]
 
 ROOT = Path(__file__).parents[2]
+
+NO_ORIGIN = "pip install 'scapo[report]'" if ON_INDEX else "pip install '.[report]'  # in a clone of the repository"
 
 
 @pytest.fixture(autouse=True)
@@ -213,8 +216,8 @@ def test_ranges_of_versions(found: str, wanted: str, does: bool) -> None:
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        (None, "pip install 'scapo[report]'"),
-        ("{", "pip install 'scapo[report]'"),
+        (None, NO_ORIGIN),
+        ("{", NO_ORIGIN),
         ({"url": "file:///a%20b/scapo", "dir_info": {"editable": True}}, "pip install -e '/a b/scapo[report]'"),
         ({"url": "file:///scapo", "dir_info": {}}, "pip install '/scapo[report]'"),
         ({"url": "file:///x.whl", "archive_info": {}}, "pip install 'scapo[report] @ file:///x.whl'"),
@@ -232,12 +235,36 @@ def test_an_extra_comes_from_where_the_package_came_from(
     assert install_command("report") == command
 
 
-def test_pages_name_a_place_where_the_package_is() -> None:
-    """Checks the switch for all install lines (``ON_INDEX``)."""
-    pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "lab" not in page.parts)]
-    wrong = "'.[" if ON_INDEX else "'scapo["
-    lines = [
-        f"{page.name}: {line}" for page in pages for line in page.read_text().splitlines() if "pip install" in line
-    ]
-    assert len(lines) > 5
-    assert not [line for line in lines if wrong in line and "-e " not in line]
+def test_no_install_line_deviates_from_the_switch() -> None:
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in install_lines.files()}
+    assert {Path("README.md"), Path("docs/scale.md"), Path("examples/trl_scapo.py")} <= texts.keys()
+    assert [path for path, text in texts.items() if install_lines.rewritten(text) != text] == []
+    named = [f"{path}: {line}" for path, text in texts.items() for line in text.splitlines() if "scapo[" in line]
+    assert ON_INDEX or not named  # also outside of commands
+
+
+def test_the_switch_changes_every_install_line_and_back() -> None:
+    changed = 0
+    for path in install_lines.files():
+        on = install_lines.rewritten(path.read_text(encoding="utf-8"), on_index=True)
+        off = install_lines.rewritten(on, on_index=False)
+        assert install_lines.rewritten(off, on_index=True) == on, path
+        assert (install_lines.NOW in on) == (install_lines.NOT_YET in off) == (path == ROOT / "README.md"), path
+        assert not re.search(r"(?<!/)pip install (?!-e)[^`\n]*'\.\[", on), path
+        changed += on != off
+    assert changed > 8
+
+
+@pytest.mark.parametrize(
+    ("off", "on"),
+    [
+        ("# In a clone of the repository\npip install '.[report]'\n", "pip install 'scapo[report]'\n"),
+        ("  # In a clone of the repository\n  pip install trl .  # or\n", "  pip install trl scapo  # or\n"),
+        ("Run `pip install '.[a,b]'` in a clone of the repository.", "Run `pip install 'scapo[a,b]'`."),
+        ("pip install -e '.[dev]'\n", "pip install -e '.[dev]'\n"),
+        ("pip install spacy ./mine\n", "pip install spacy ./mine\n"),
+    ],
+)
+def test_both_forms_of_install_lines(off: str, on: str) -> None:
+    assert install_lines.rewritten(off, on_index=True) == on
+    assert install_lines.rewritten(on, on_index=False) == install_lines.rewritten(off, on_index=False) == off

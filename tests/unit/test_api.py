@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Results, Run, ScapoError, Vocabulary, compare, load_results
-from scapo_eval.base.errors import MissingExtra
+from scapo_eval.base.errors import InputWarning, MissingExtra
 from scapo_eval.benchmarks.amber import AmberData
 from scapo_eval.cli.main import cli
 
@@ -100,6 +100,51 @@ def test_truth_and_vocabulary_as_objects_or_records() -> None:
     )
     assert dagger.metrics["cover_rate_dagger"].value is not None
     assert dagger.hal_rate == by_mapping.hal_rate
+
+
+@pytest.mark.parametrize(
+    ("image", "caption"), [("image", "response"), ("image_id", "response"), ("id", "response"), ("file_name", "text")]
+)
+def test_records_have_the_keys_that_files_have(image: str, caption: str, tmp_path: Path) -> None:
+    rows = [{image: f"{k}.jpg", caption: "A dog and a cat."} for k in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    truth = {k: ["dog"] for k in range(3)}
+    of_file = scapo_eval.score(tmp_path / "rows.jsonl", truth=truth)
+    for given in (rows, pd.DataFrame(rows)):
+        run = scapo_eval.score(given, truth=truth)
+        assert run.counts == of_file.counts
+        assert [note.partition(": ")[2] for note in run.notes] == [note.partition(": ")[2] for note in of_file.notes]
+
+
+def test_records_under_other_keys_carry_their_own_truth() -> None:
+    run = scapo_eval.score([{"image": "1.jpg", "response": "A dog and a cat.", "objects": ["dog"]}])
+    assert (run.hal_rate, run.cover_rate) == (0.5, 1.0)
+
+
+def test_answers_in_memory_are_not_captions() -> None:
+    with pytest.raises(InputError, match="if they are captions, name the keys 'image_id' and 'caption'"):
+        scapo_eval.score([{"id": 1, "response": "Yes."}], truth={1: ["dog"]})
+
+
+def test_words_are_a_vocabulary_wherever_one_is_accepted() -> None:
+    rows = [{"image_id": 1, "caption": "A puppy and a cat.", "objects": ["dog"]}]
+    words = {"dog": ["puppy"], "cat": ()}
+    run = scapo_eval.score(rows, vocabulary=words)
+    assert (run.hal_rate, run.cover_rate) == (0.5, 1.0)
+    assert run.signature == scapo_eval.score(rows, vocabulary=Vocabulary.load(words)).signature
+    assert scapo_eval.chair(rows, vocabulary=words, truth={1: ["dog"]}).values["chair_i"] == 0.5
+    assert [row["label"] for row in scapo_eval.labels(rows, vocabulary=words).rows] == ["dog", "cat"]
+    assert [claim.label for claim in scapo_eval.claims_of("A puppy.", words)] == ["dog"]
+    assert scapo_eval.reward_fn(words, {1: ["dog"]})(completions=["There is a puppy."], image_id=[1]) == [1.0]
+    with pytest.warns(InputWarning, match="2 words as a vocabulary; each matches only as written"):
+        assert scapo_eval.score(rows, vocabulary=["dog", "cat"]).counts["hallucinated"] == 1
+    assert scapo_eval.density(rows, truth={1: ["dog"]}, vocabulary=words)[0].values["objects"] == 2
+
+
+@pytest.mark.parametrize("given", [{}, {"dog": 1}, {"dog": {"puppy": 1}}, 7])
+def test_what_is_no_vocabulary(given: Any) -> None:
+    with pytest.raises(InputError, match=r"not a valid vocabulary: .*a list of words"):
+        Vocabulary.of(given)
 
 
 def test_numbers_as_pandas_and_numpy_write_them() -> None:
@@ -284,6 +329,17 @@ def test_compare_equals_the_verb(results: Results, tmp_path: Path) -> None:
     assert compare(load_results(tmp_path / "results.json"), resamples=0).comparisons[0]["p_value"] is None
 
 
+def test_results_files_are_compared_by_their_paths(results: Results, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.json", str(tmp_path / "b.json")]
+    for path, run in zip(paths, results.runs, strict=True):
+        run.save(path)
+    assert compare(paths).to_dict() == results.to_dict()
+    assert compare([results.runs[0], paths[1]]).to_dict() == results.to_dict()
+    assert [run.name for run in compare(paths[1]).runs] == [results.runs[1].name]
+    with pytest.raises(InputError, match=r"not a results file .*score captions or answers first"):
+        compare([BASELINE])
+
+
 def test_runs_of_one_name_are_numbered() -> None:
     captions = [lines(BASELINE), lines(ALIGNED)]
     found = compare([scapo_eval.score(each, truth=TRUTH, resamples=0) for each in captions])
@@ -300,8 +356,8 @@ def test_what_cannot_be_compared() -> None:
         compare([first, scapo_eval.chair(ALIGNED, truth=TRUTH, resamples=0)], allow_different=True)
     with pytest.raises(InputError, match="there are no runs"):
         compare([])
-    with pytest.raises(InputError, match=r"expected runs \(of score, chair, ... or load_results\), found str"):
-        compare(["results.json"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="or paths of results files, found dict"):
+        compare([first.to_dict()])  # type: ignore[list-item]
 
 
 def test_per_image_adds_up() -> None:

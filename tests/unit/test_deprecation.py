@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import scapo_eval
 from scapo_eval.base.deprecation import ScapoDeprecationWarning, warn_deprecated
 from scapo_eval.base.moved import MOVED
 from scapo_eval.base.version import __version__
@@ -50,6 +51,7 @@ def test_former_names_of_modules_lead_to_the_same_module(former: str, name: str)
     sys.modules.pop(former, None)
     with pytest.warns(ScapoDeprecationWarning, match=f"{re.escape(former)} is deprecated .* use {re.escape(name)}"):
         module = importlib.import_module(former)
+    vars(scapo_eval).pop("claims", None)  # the import has put the former module in the place of the function
     assert module is importlib.import_module(name)
     assert module.__spec__ is not None
     assert module.__spec__.name == name

@@ -57,6 +57,6 @@ def test_the_pages_on_claims(folder: Path, capsys: pytest.CaptureFixture[str]) -
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("README.md"), "README.md")
     assert found["results"].to_markdown() in (shown := capsys.readouterr().out)
-    assert "(1.0, 'A family eats at a table. ')" in shown
+    assert "(1.0, 'A family eats. ')" in shown
     assert found["results"].comparisons
     assert found["result"].parts

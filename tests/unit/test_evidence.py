@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import scapo_eval
-from scapo_eval import InputError
+from scapo_eval import InputError, InputErrors
 from scapo_eval.cli.main import main
 
 ROOT = Path(__file__).parents[2] / "examples"
@@ -60,3 +60,48 @@ def test_labels_are_those_of_the_command_line(monkeypatch: pytest.MonkeyPatch, c
     assert rows
     for row in (*system["invented"], *system["missed"]):
         assert rows[row["label"]] == row
+
+
+def test_a_run_is_looked_at_as_its_captions_are() -> None:
+    rows = [json.loads(line) for line in Path(CAPTIONS).read_text().splitlines()]
+    for given in (CAPTIONS, rows):
+        run = scapo_eval.score(given, claims="asserted", **GIVEN)
+        assert scapo_eval.evidence(run) == scapo_eval.evidence(given, claims="asserted", **GIVEN)
+        assert scapo_eval.labels(run).to_dict() == scapo_eval.labels(given, claims="asserted", **GIVEN).to_dict()
+        assert str(scapo_eval.show(run)) == str(scapo_eval.show(given, claims="asserted", **GIVEN))
+    with pytest.raises(InputError, match="a run has its own truth, vocabulary and claims"):
+        scapo_eval.labels(run, **GIVEN)
+
+
+def test_a_run_without_its_captions(tmp_path: Path) -> None:
+    captions = tmp_path / "c.jsonl"
+    captions.write_text(Path(CAPTIONS).read_text())
+    run = scapo_eval.score(captions, **GIVEN)
+    run.save(tmp_path / "r.json")
+    captions.write_text(Path(CAPTIONS).read_text().replace("A dog", "A cat"))
+    with pytest.raises(InputError, match="c: the captions were changed after they were scored"):
+        scapo_eval.evidence(run)
+    with pytest.raises(InputError, match="c: the run has no captions"):
+        scapo_eval.labels(*scapo_eval.load_results(tmp_path / "r.json"))
+
+
+def test_a_folder_is_one_data_set(tmp_path: Path) -> None:
+    lines = Path(CAPTIONS).read_text().splitlines(keepends=True)
+    for name, part in (("a", lines[:10]), ("b", lines[10:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(part))
+    assert scapo_eval.evidence(tmp_path, **GIVEN) == scapo_eval.evidence(CAPTIONS, **GIVEN)
+    assert scapo_eval.labels(tmp_path, **GIVEN).rows == scapo_eval.labels(CAPTIONS, **GIVEN).rows
+    (tmp_path / "b.jsonl").write_text('{"image_id": 1}\n')
+    with pytest.raises(InputErrors, match=r"b\.jsonl:1: missing key 'caption'"):
+        scapo_eval.evidence(tmp_path, **GIVEN)
+
+
+def test_labels_are_short_in_print_and_tidy_in_a_frame() -> None:
+    run = scapo_eval.labels([{"image_id": 1, "caption": "A dog and a cat.", "objects": ["dog", "couch"]}])
+    assert repr(run) == "<LabelRun captions: 3 labels (1 hallucinated, 1 missed), 1 captions, 1 images>"
+    assert len(repr(run.counts)) <= 200
+    frame = run.to_pandas()
+    assert frame.set_index("label").loc["cat", "rate"] == 1
+    assert pd.isna(frame.set_index("label").loc["couch", "rate"])
+    assert frame.drop(columns="label").dtypes.map(lambda kind: kind.kind).isin(["i", "f"]).all()
+    assert frame["hallucinated"].tolist() == [row["hallucinated"] for row in run.rows]

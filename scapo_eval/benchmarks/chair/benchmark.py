@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...base.errors import OptionError
 from ...files.records import Given
 from ...matching.uses import Reading
-from ...matching.vocabulary import Vocabulary
+from ...matching.vocabulary import Vocabulary, VocabularyGiven
 from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.results import Run
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -66,7 +66,7 @@ def scored_by_profile(
     truth: TruthGiven | None,
     profile: str | None,
     synonyms: Synonyms | str | Path | None,
-    vocabulary: Vocabulary | str | Path | None,
+    vocabulary: VocabularyGiven | None,
     per_caption: str | None,
     scoring: ScoringOptions | None,
 ) -> list[Run]:
@@ -92,7 +92,7 @@ def _score(
     profile: str | None = None,
     native: bool = False,
     synonyms: Synonyms | str | Path | None = None,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[Run]:
@@ -120,7 +120,7 @@ def chair(
     profile: Literal["native", "reference", "opera"] | None = None,
     native: bool | None = None,
     synonyms: Synonyms | str | Path | None = None,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     name: str | None = None,
     claims: Reading = "all",
     workers: int | None = None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...base.errors import InputError, check_choice
 from ...matching.uses import Reading
-from ...matching.vocabulary import Vocabulary
+from ...matching.vocabulary import Vocabulary, VocabularyGiven
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
 from .synonyms import Synonyms
@@ -17,7 +17,7 @@ DEFAULT_VOCABULARY = "coco80"
 def profile(
     name: str = "native",
     *,
-    vocabulary: Vocabulary | str | Path | None = None,
+    vocabulary: VocabularyGiven | None = None,
     synonyms: Synonyms | str | Path | None = None,
     claims: Reading = "all",
     workers: int | None = None,
@@ -40,8 +40,7 @@ def profile(
     if name == "native":
         if synonyms is not None:
             raise InputError("synonyms belong to the profiles 'reference' and 'opera'; 'native' has a vocabulary")
-        labels = vocabulary or DEFAULT_VOCABULARY
-        return Native(labels if isinstance(labels, Vocabulary) else Vocabulary.load(labels), claims)
+        return Native(Vocabulary.of(DEFAULT_VOCABULARY if vocabulary is None else vocabulary), claims)
     if vocabulary is not None:
         raise InputError(f"a vocabulary belongs to the profile 'native'; '{name}' has synonyms")
     if claims != "all":

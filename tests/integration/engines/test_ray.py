@@ -179,7 +179,7 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
 
 
 def test_ray_without_its_llm_part_says_what_to_install() -> None:
-    """Checks that the packages of ``pip install scapo[ray]`` do not suffice for vLLM on Ray."""
+    """Checks that the packages of the extra ``ray`` do not suffice for vLLM on Ray."""
     from scapo_eval.engines.ray_vllm import RayVllmEngine
 
     with pytest.raises(MissingExtra, match=r"pip install .*\[ray-llm\]"):
