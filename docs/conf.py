@@ -24,6 +24,7 @@ copyright = "the scapo developers, Apache-2.0"
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
+smartquotes = False  # "--truth" is an option, not an en dash
 myst_heading_anchors = 4  # as on code hosts: every link to a heading is checked
 suppress_warnings = ["misc.highlighting_failure"]  # csv has no lexer
 autodoc_member_order = "bysource"
