@@ -43,7 +43,7 @@ ELSEWHERE = {"../examples/README.md": "examples.md", "../README.md": "index.md"}
 }
 """Links out of this folder -> the page in their place."""
 
-MOVED = {"field": "lab/field"}
+MOVED = {"field": "lab/field", "cli": "cli/index", "tasks": "howto/index"}
 """Former name of a page -> its present one: the site redirects."""
 
 
