@@ -34,7 +34,7 @@ These pages contain the texts that `scapo-eval VERB --help` prints. Without a ve
 """
 
 ALONE = ("judge", "annotate")
-"""Verbs with many subcommands, each of which has its own page."""
+"""Verbs with a page of their own, because they have many subcommands."""
 
 COMMON = ("max_decoded", "guard_cells")
 """Options of all commands, which are listed only once."""
