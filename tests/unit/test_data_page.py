@@ -101,7 +101,7 @@ def test_every_example_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     reader, _, number, world, _, text = EXAMPLES[name]
     path = write(tmp_path, name)
     assert len(READERS[reader](path)) == int(number)
-    assert text.count("\n") <= 5
+    assert text.count("\n") <= 8
     if world:
         assert PresenceOracle.load(path).world == world
 

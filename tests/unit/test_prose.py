@@ -97,4 +97,4 @@ def test_the_readme_is_short_and_its_commands_fit_on_a_telephone() -> None:
     assert len(text.split()) <= 700
     marked = re.findall(r"<!-- (?:example|test)-command -->\n```bash\n(.*?)```", text, re.DOTALL)
     assert len(marked) == 2
-    assert max(len(line) for command in marked for line in command.splitlines()) <= 45
+    assert max(len(line) for command in marked for line in command.splitlines()) <= 40
