@@ -157,7 +157,7 @@ def faults(code: bool = False) -> Iterator[Fault]:
         for page in pages():
             text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
             yield from faults_of(text, name)
-            if page.parent == ROOT or name.startswith("docs/") and not name.startswith("docs/lab/"):
+            if page.parent == ROOT or (name.startswith("docs/") and not name.startswith("docs/lab/")):
                 yield from long_lines(text, name)
 
 

@@ -25,22 +25,35 @@ COMMAND = f"""scapo-eval \\
 
 def recorder() -> Console:
     """Returns a console that records what is printed."""
-    return Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    return Console(
+        record=True,
+        width=WIDTH,
+        file=io.StringIO(),
+        force_terminal=True,
+        highlight=False,
+    )
 
 
 def table() -> Text:
     """Returns the table that the command prints, without the lines above and below it."""
     console = recorder()
     with mock.patch.object(Screen, "console", return_value=console):
-        cli.main([*COMMAND.replace("\\\n", " ").split()[1:], "--format", "table"], standalone_mode=False)
-    return Text.from_ansi(re.split(r"\n\s*\n", console.export_text(styles=True))[1])
+        cli.main(
+            [*COMMAND.replace("\\\n", " ").split()[1:], "--format", "table"],
+            standalone_mode=False,
+        )
+    return Text.from_ansi(
+        re.split(r"\n\s*\n", console.export_text(styles=True))[1]
+    )
 
 
 def main() -> None:
     """Writes the picture."""
     console = recorder()
     lines = CAPTIONS.read_text(encoding="utf-8").splitlines()
-    console.print(f"[bold green]{SHORTEST} of {len(lines)} lines in {CAPTIONS.name}[/]")
+    console.print(
+        f"[bold green]{SHORTEST} of {len(lines)} lines in {CAPTIONS.name}[/]"
+    )
     for line in sorted(sorted(lines, key=len)[:SHORTEST]):
         console.print(Text(line))
     console.print("\n[bold green]$[/] ", end="")
@@ -48,7 +61,9 @@ def main() -> None:
     console.print()
     console.print(table())
     svg = console.export_svg(title="scapo-eval", unique_id="score")
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace, Menlo, Consolas")
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace(
+        "Fira Code", "ui-monospace, Menlo, Consolas"
+    )
     Path(__file__).with_name("score.svg").write_text(svg, encoding="utf-8")
 
 

@@ -137,7 +137,8 @@ def sentence(
         _changed(row_of[name], metric_set, tones[name], name in paid, named) for name in names if stars(row_of[name])
     ]
     if undecided := [n for n in names if row_of[n]["difference"] is not None and not stars(row_of[n])]:
-        parts.append(Clause(f"no difference shown in {_or(_with_power([row_of[n] for n in undecided], metric_set, named))}"))
+        metrics = _or(_with_power([row_of[name] for name in undecided], metric_set, named))
+        parts.append(Clause(f"no difference shown in {metrics}"))
     if alone := [
         named(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
     ]:
