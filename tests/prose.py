@@ -75,6 +75,10 @@ TYPOGRAPHY = ("typography", "lexical_illusions", "weasel_words.very", "terms", "
 """Checks of proselint that do not fit pages of commands, tables and object names."""
 
 
+LONGEST = {"paragraph": 700, "bash": 80, "python": 80}
+"""Maximum number of characters in a line of a user page: of text, and of code by its language."""
+
+
 class Fault(NamedTuple):
     """One place to rewrite."""
 
@@ -103,6 +107,17 @@ def faults_of(text: str, path: str = "", line: int = 1) -> Iterator[Fault]:
             if found[0].lower() in BRITISH:
                 advice = f"write {BRITISH[found[0].lower()]!r}"
             yield Fault(path, line + prose.count("\n", 0, found.start()), " ".join(found[0].split()), advice)
+
+
+def long_lines(text: str, path: str = "") -> Iterator[Fault]:
+    """Yields a fault for each line of a user page that is longer than ``LONGEST`` allows."""
+    kind = "paragraph"
+    for number, line in enumerate(text.splitlines(), 1):
+        if fence := re.match(r" *```(.*)", line):
+            kind = "paragraph" if kind != "paragraph" else fence[1] or "output"
+        elif len(line) > LONGEST.get(kind, len(line)):
+            advice = "split the paragraph" if kind == "paragraph" else "break the line"
+            yield Fault(path, number, line[:40], f"{advice} (at most {LONGEST[kind]} characters)")
 
 
 def strings(source: str, path: str) -> Iterator[Fault]:
@@ -140,13 +155,16 @@ def faults(code: bool = False) -> Iterator[Fault]:
                 yield from strings(module.read_text(encoding="utf-8"), str(module.relative_to(ROOT)))
     else:
         for page in pages():
-            yield from faults_of(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+            text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+            yield from faults_of(text, name)
+            if page.parent == ROOT or (name.startswith("docs/") and not name.startswith("docs/lab/")):
+                yield from long_lines(text, name)
 
 
 def pages() -> list[Path]:
-    """Returns the Markdown files that people write; ``docs/cli.md`` is made of help texts."""
+    """Returns the Markdown files that people write; ``docs/cli`` is made of help texts."""
     found = {page for pattern in PAGES for page in ROOT.glob(pattern)}
-    return sorted(page for page in found if page.name not in {"style.md", "CHANGELOG.md", "cli.md"})
+    return sorted(page for page in found if page.name not in {"style.md", "CHANGELOG.md"} and page.parent.name != "cli")
 
 
 def by_proselint() -> Iterator[Fault]:

@@ -51,26 +51,59 @@ def main() -> None:
         report(folder / "public.html", *public(), "--title", TITLE)
         for dark in ([], ["--dark"]):
             target = HERE / f"frontier{'_dark' * bool(dark)}.svg"
-            scapo("plot", "frontier", *public(), "--width", "5.5", *dark, "-o", target, "-q")
+            scapo(
+                "plot",
+                "frontier",
+                *public(),
+                "--width",
+                "5.5",
+                *dark,
+                "-o",
+                target,
+                "-q",
+            )
         said = sentences(folder / "public.html")
-        captions = [EXAMPLES / f"captions_{system}.jsonl" for system in ("baseline", "aligned")]
-        report(folder / "examples.html", *captions, "--truth", EXAMPLES / "truth.json")
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        captions = [
+            EXAMPLES / f"captions_{system}.jsonl"
+            for system in ("baseline", "aligned")
+        ]
+        report(
+            folder / "examples.html",
+            *captions,
+            "--truth",
+            EXAMPLES / "truth.json",
+        )
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         for scheme, ending in (("light", ""), ("dark", "_dark")):
-            view = browser.new_page(viewport={"width": 1120, "height": 900}, color_scheme=scheme)
+            view = browser.new_page(
+                viewport={"width": 1120, "height": 900}, color_scheme=scheme
+            )
             opened(view, folder / "public.html", "overview")
             box = view.locator(".first").bounding_box()
             assert box is not None
-            clip = {"x": 0, "y": 0, "width": 1120, "height": box["y"] + box["height"] + 12}
+            clip = {
+                "x": 0,
+                "y": 0,
+                "width": 1120,
+                "height": box["y"] + box["height"] + 12,
+            }
             picture = HERE / f"report_overview{ending}.png"
             view.screenshot(path=picture, clip=clip)
             carry(picture, said)
-            opened(view, folder / "examples.html", "captions&order=disagreement&rewards=1")
+            opened(
+                view,
+                folder / "examples.html",
+                "captions&order=disagreement&rewards=1",
+            )
             view.set_viewport_size({"width": 1120, "height": 640})
             view.screenshot(path=HERE / f"report_captions{ending}.png")
         quality_control(browser, folder)
         browser.close()
-    turned(HERE / "dynamics.png").save(HERE / "dynamics_dark.png", optimize=True)
+    turned(HERE / "dynamics.png").save(
+        HERE / "dynamics_dark.png", optimize=True
+    )
 
 
 def quality_control(browser: Any, folder: Path) -> None:
@@ -85,22 +118,48 @@ def quality_control(browser: Any, folder: Path) -> None:
     for k, circle in enumerate(circles):
         files.append(ImageFile(str(k), f"{k}.png", str(folder / f"{k}.png")))
         shapes(rng, circle=bool(circle)).save(files[-1].path)
-    info = {"circle": LabelInfo(definition="A round shape, whole or cut by the edge. Not squares or triangles.")}
-    with Store.create(folder / "RUN", files, Vocabulary.from_mapping({"circle": ["circle"]}, info=info)) as store:
+    info = {
+        "circle": LabelInfo(
+            definition="A round shape, whole or cut by the edge. Not squares or triangles."
+        )
+    }
+    with Store.create(
+        folder / "RUN",
+        files,
+        Vocabulary.from_mapping({"circle": ["circle"]}, info=info),
+    ) as store:
         cells = np.arange(len(circles)), np.zeros(len(circles), dtype=np.int64)
-        store.write(*cells, circles.astype(np.int64), CellProvenance("coarse", "coarse@1a2b3c4d", "judge"))
+        store.write(
+            *cells,
+            circles.astype(np.int64),
+            CellProvenance("coarse", "coarse@1a2b3c4d", "judge"),
+        )
         draw_round(store, random=40, present=1, at_least=0, seed=4)
-    command = [sys.executable, "-m", "scapo_eval.cli.main", "annotate", "qc", "serve", str(folder / "RUN")]
-    with subprocess.Popen([*command, "--by", "ann"], stdout=subprocess.PIPE, text=True) as serving:
+    command = [
+        sys.executable,
+        "-m",
+        "scapo_eval.cli.main",
+        "annotate",
+        "qc",
+        "serve",
+        str(folder / "RUN"),
+    ]
+    with subprocess.Popen(
+        [*command, "--by", "ann"], stdout=subprocess.PIPE, text=True
+    ) as serving:
         assert serving.stdout is not None
-        view = browser.new_page(viewport={"width": 1100, "height": 640}, color_scheme="light")
+        view = browser.new_page(
+            viewport={"width": 1100, "height": 640}, color_scheme="light"
+        )
         view.goto(serving.stdout.readline().strip())
         view.wait_for_selector("#stage[data-pair='0']")
         words = " ".join(view.inner_text("#asking").split())
         view.screenshot(path=HERE / "qc.png")
         view.keyboard.press("g")
         view.wait_for_selector("#grid[data-pairs]")
-        asked = view.evaluate("fetch('state').then((reply) => reply.json()).then((round) => round.pairs)")
+        asked = view.evaluate(
+            "fetch('state').then((reply) => reply.json()).then((round) => round.pairs)"
+        )
         for pair in map(int, view.get_attribute("#grid", "data-pairs").split()):
             if circles[asked[pair][0]]:
                 view.click(f".mark[data-pair='{pair}']")
@@ -114,15 +173,26 @@ def shapes(rng: np.random.Generator, *, circle: bool) -> Image.Image:
     """A picture of some shapes, and of a circle if asked for."""
     picture = Image.new("RGB", (320, 240), "#f0efe6")
     pen = ImageDraw.Draw(picture)
-    for k, kind in enumerate([*rng.choice(["square", "triangle"], size=2), *["circle"] * circle]):
-        size, color = int(rng.integers(30, 80)), tuple(map(int, rng.integers(30, 200, 3)))
-        x, y = 10 + 105 * k + int(rng.integers(0, 20)), int(rng.integers(10, 230 - size))
+    for k, kind in enumerate(
+        [*rng.choice(["square", "triangle"], size=2), *["circle"] * circle]
+    ):
+        size, color = (
+            int(rng.integers(30, 80)),
+            tuple(map(int, rng.integers(30, 200, 3))),
+        )
+        x, y = (
+            10 + 105 * k + int(rng.integers(0, 20)),
+            int(rng.integers(10, 230 - size)),
+        )
         if kind == "circle":
             pen.ellipse((x, y, x + size, y + size), fill=color)
         elif kind == "square":
             pen.rectangle((x, y, x + size, y + size), fill=color)
         else:
-            pen.polygon([(x, y + size), (x + size, y + size), (x + size // 2, y)], fill=color)
+            pen.polygon(
+                [(x, y + size), (x + size, y + size), (x + size // 2, y)],
+                fill=color,
+            )
     return picture
 
 
@@ -133,13 +203,19 @@ def report(path: Path, *arguments: object) -> None:
 
 def scapo(*arguments: object) -> None:
     """Runs a verb of scapo-eval."""
-    subprocess.run([sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)],
+        check=True,
+    )
 
 
 def public() -> list[str]:
     """The public systems and their truth, as the command line takes them."""
     judged = ["--truth", str(PUBLIC / "gt" / "coco_chair_gt.jsonl")]
-    return [f"{title}={public_captions(system)}" for system, title in SYSTEMS.items()] + judged
+    return [
+        f"{title}={public_captions(system)}"
+        for system, title in SYSTEMS.items()
+    ] + judged
 
 
 def public_captions(system: str) -> Path:
@@ -151,7 +227,9 @@ def sentences(path: Path) -> dict[str, str]:
     """What a report's overview says of every system against its baseline."""
     packed = re.search(rb'id="data-charts">([^<]+)<', path.read_bytes())
     assert packed is not None
-    charts = json.loads(gzip.decompress(base64.b85decode(packed[1].replace(b",", b"<"))))
+    charts = json.loads(
+        gzip.decompress(base64.b85decode(packed[1].replace(b",", b"<")))
+    )
     return said_of(charts["arguments"][0])
 
 
@@ -159,7 +237,9 @@ def said_of(argument: dict[str, Any]) -> dict[str, str]:
     """System -> verdict and sentence against the first system, of one of the overview's arguments."""
     entries = zip(argument["systems"], argument["against"][0], strict=True)
     return {
-        system["name"]: f"{entry['verdict']}: {''.join(piece['text'] for piece in entry['said'])}."
+        system[
+            "name"
+        ]: f"{entry['verdict']}: {''.join(piece['text'] for piece in entry['said'])}."
         for system, entry in entries
         if entry
     }
@@ -183,7 +263,11 @@ def opened(view: Any, path: Path, page: str) -> None:
 def turned(path: Path) -> Image.Image:
     """A picture whose light parts are dark and the other way round, hues kept."""
     color = np.asarray(Image.open(path).convert("RGB"), dtype=np.int16)
-    shift = 255 - color.max(axis=2, keepdims=True) - color.min(axis=2, keepdims=True)
+    shift = (
+        255
+        - color.max(axis=2, keepdims=True)
+        - color.min(axis=2, keepdims=True)
+    )
     return Image.fromarray(np.clip(color + shift, 18, 245).astype(np.uint8))
 
 

@@ -243,8 +243,8 @@ class _Table:
             yield f"Too few images are shared with {baseline} to compare on (fewer than 30)."
         if tests := test_of(rows):
             yield (
-                f"* p < 0.05, ** p < 0.01: {tests} by image ({resamples:,} resamples), p after Holm's correction: "
-                "several systems get several chances, so the bound is stricter."
+                f"* p < 0.05, ** p < 0.01: {tests} by image ({resamples:,} resamples), "
+                "p corrected for multiple comparisons (Holm)."
             )
         elif resamples and not apart:
             yield "No test: at least 30 shared images are required."

@@ -137,9 +137,8 @@ def sentence(
         _changed(row_of[name], metric_set, tones[name], name in paid, named) for name in names if stars(row_of[name])
     ]
     if undecided := [n for n in names if row_of[n]["difference"] is not None and not stars(row_of[n])]:
-        parts.append(
-            Clause(f"no difference shown in {_or([_with_power(row_of[n], metric_set, named) for n in undecided])}")
-        )
+        metrics = _or(_with_power([row_of[name] for name in undecided], metric_set, named))
+        parts.append(Clause(f"no difference shown in {metrics}"))
     if alone := [
         named(n) for n in names if (row_of[n]["system_value"] is None) != (row_of[n]["baseline_value"] is None)
     ]:
@@ -150,12 +149,16 @@ def sentence(
     return Sentence(first["system"], first["baseline"], conclusion, tone, tuple(parts), n)
 
 
-def _with_power(row: ComparisonRow, metric_set: MetricSet, named: Named) -> str:
-    """Returns the name of a metric, followed by the difference that the test detects with a power of 80 %."""
-    name = named(row["metric"])
-    if row["detectable"] is None:
-        return name
-    return f"{name} (80 % power from {number(row['detectable'], row['metric'] in metric_set.plain_numbers)} on)"
+def _with_power(rows: Sequence[ComparisonRow], metric_set: MetricSet, named: Named) -> list[str]:
+    """Returns the names of metrics, each followed by the difference that the test detects with a power of 80 %."""
+    texts, what = [], "detectable with 80 % power: "
+    for row in rows:
+        name = named(row["metric"])
+        if row["detectable"] is not None:
+            name += f" ({what}{number(row['detectable'], row['metric'] in metric_set.plain_numbers)})"
+            what = ""
+        texts.append(name)
+    return texts
 
 
 def _only_one_has(row: ComparisonRow) -> bool:
@@ -209,7 +212,7 @@ def _verdict(
     if better and worse:
         return "trade-off", "untested"
     if not better and not worse:
-        return "not told apart", "untested"
+        return "no significant difference", "untested"
     tone: Tone = "better" if better else "worse"
     decided = better or worse
     if len(decided) == len(judged):

@@ -104,7 +104,8 @@ def test_the_same_input_gives_the_same_bytes(run: Callable[..., Said], world: Pa
 def plots_of_the_docs() -> list[str]:
     """Returns the ``scapo-eval plot`` commands in docs/plots.md."""
     text = (Path(__file__).parents[2] / "docs" / "plots.md").read_text("utf-8")
-    return [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("scapo-eval plot")]
+    lines = text.replace("\\\n", "").splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.startswith("scapo-eval plot")]
 
 
 @pytest.mark.parametrize("command", plots_of_the_docs())

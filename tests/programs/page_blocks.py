@@ -1,4 +1,4 @@
-"""Runs the Python blocks of docs/reward.md and docs/integrations.md in order, in a user's folder.
+"""Runs the Python blocks of the reward pages and docs/integrations.md in order, in a user's folder.
 
 The program adds the parts that the pages leave to the reader. Blocks that start a training run of another library are
 run with this library in tests/integration/adapters. Prints the folder of scapo_eval.
@@ -37,7 +37,8 @@ def run_blocks() -> None:
         "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
     }  # fmt: skip
     ran = 0
-    for page, given in (("reward.md", {}), ("integrations.md", {"image_ids": ["1", "1"], "token_ids": [ids, ids]})):
+    of_two_responses = {"image_ids": ["1", "1"], "token_ids": [ids, ids]}
+    for page, given in (("reward.md", {}), ("reward_custom.md", {}), ("integrations.md", of_two_responses)):
         names |= given
         for number, source in enumerate(FENCE.findall((DOCS / page).read_text(encoding="utf-8"))):
             if not any(module in source for module in ELSEWHERE):

@@ -10,16 +10,19 @@ import cli_page
 import pytest
 
 
-def test_the_page_is_what_the_command_line_says() -> None:
-    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), "python benchmarks/cli_page.py"
+def test_the_pages_are_what_the_command_line_says() -> None:
+    found = {path.name: path.read_text(encoding="utf-8") for path in cli_page.FOLDER.iterdir()}
+    assert found == cli_page.pages(), "python benchmarks/cli_page.py"
 
 
 def test_every_verb_has_a_section_with_its_options() -> None:
-    page = cli_page.page()
+    pages = cli_page.pages()
+    text = "".join(pages.values())
     for verb in ("score", "compare", "vocab check", "annotate qc", "doctor", "import"):
-        assert f"# {verb}\n" in page
-    assert "`--truth FILE`" in page.partition("### score")[2].partition("###")[0]
-    assert page.count("| `--fail-under METRIC=VALUE` |") == 1
+        assert f"# {verb}\n" in text
+    assert "`--truth FILE`" in pages["score_captions.md"].partition("## score")[2].partition("##")[0]
+    assert text.count("| `--fail-under METRIC=VALUE` |") == 1
+    assert "[`compare`](score_captions.md#compare)" in pages["index.md"]
 
 
 @pytest.mark.slow

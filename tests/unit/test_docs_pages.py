@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 PROGRAM = ROOT / "tests" / "programs" / "page_blocks.py"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md")])
 TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
+GUIDES = sorted((DOCS / "howto").glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -115,7 +116,7 @@ def run(line: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md", DOCS / "tasks.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*TUTORIALS, *GUIDES, ROOT / "README.md"], ids=lambda page: page.stem)
 @pytest.mark.slow
 def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     """Commands on the example, in order; where output is shown, its lines are printed; then the Python blocks."""
@@ -126,12 +127,28 @@ def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     for language, source in blocks:
         if language == "bash":
             found = re.findall(r"^scapo-eval (?!.*runs/).*$", source.replace("\\\n", " "), re.MULTILINE)
-            known = [line for line in found if page.stem not in {"README", "tasks"} or line in on_the_example]
+            known = [line for line in found if page in TUTORIALS or line in on_the_example]
             printed = "".join(map(run, known))
         elif language == "text" and page.stem != "train":  # its output: test_train_plan.py
             assert [line for line in source.splitlines() if line not in printed] == []
     own = "\n".join(source for language, source in blocks if language == "python" and page.stem != "README")
     exec(compile(own, str(page), "exec"), {})  # the README's: test_docs_python.py
+
+
+def test_the_files_of_the_guides_on_own_data_are_read(user: Path) -> None:
+    worlds = []
+    for language, source in FENCE.findall((DOCS / "howto" / "own_truth.md").read_text(encoding="utf-8")):
+        if language in {"json", "csv"}:
+            Path(f"truth.{language}").write_text(source)
+            worlds.append(scapo_eval.PresenceOracle.load(f"truth.{language}").world)
+    assert worlds == ["open-axis", "open-axis", "total"]
+    [(_, vocabulary)] = [
+        block
+        for block in FENCE.findall((DOCS / "howto" / "own_vocabulary.md").read_text(encoding="utf-8"))
+        if block[0] == "yaml"
+    ]
+    Path("pets.yaml").write_text(vocabulary)
+    assert list(scapo_eval.Vocabulary.load("pets.yaml").labels) == ["dog", "cat"]
 
 
 def test_the_blocks_of_the_reward_pages_run(user: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every Python block of ``docs/python.md`` and of the README's "From Python" runs, in order, on the example's files."""
+"""Every Python block of ``docs/python.md`` and of the README runs, in order, on the example's files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,5 @@ def test_the_pages_on_claims(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("README.md"), "README.md")
-    assert found["results"].to_markdown() in (shown := capsys.readouterr().out)
-    assert "(1.0, 'A family eats. ')" in shown
-    assert found["results"].comparisons
+    assert "1.0 A family eats." in capsys.readouterr().out
     assert found["result"].parts

@@ -72,7 +72,7 @@ WORDS = {**row("len", -24.0), "baseline_value": 100.0, "system_value": 76.0}
         (
             [row("hal_rate", 0.01, p=0.3), row("cover_rate", -0.02, p=0.06), row("cap_score", 0.004, p=1.0)],
             None,
-            "not told apart",
+            "no significant difference",
             "no difference shown in Hal. Rate, Cover Rate or Cap. Score",
         ),
         (
@@ -99,6 +99,16 @@ def test_only_tested_differences_of_captions_are_claimed(rows: Any, length: Any,
     assert said(CAPTIONS, rows, length) == (verdict, text)
 
 
+def test_a_difference_that_is_not_shown_has_the_detectable_difference() -> None:
+    rows = [
+        row("hal_rate", 0.01, p=0.3, detectable=0.012),
+        row("cover_rate", -0.02, p=0.06),
+        row("cap_score", 0.01, p=0.2, detectable=0.008),
+    ]
+    text = "no difference shown in Hal. Rate (detectable with 80 % power: 1.2), Cover Rate or Cap. Score (0.8)"
+    assert said(CAPTIONS, rows) == ("no significant difference", text)
+
+
 def test_equal_files_are_the_same_and_a_tie_is_not() -> None:
     names = ("hal_rate", "cover_rate", "cap_score")
     same = [row(name, 0.0, p=1.0) for name in names]
@@ -106,7 +116,7 @@ def test_equal_files_are_the_same_and_a_tie_is_not() -> None:
         "no difference", "the same in every metric, image by image, on all 500 shared images",
     )  # fmt: skip
     tie = [row(name, 0.0, p=1.0, ci_low=-0.01, ci_high=0.01, n_differing=9) for name in names]
-    assert said(CAPTIONS, tie)[0] == "not told apart"
+    assert said(CAPTIONS, tie)[0] == "no significant difference"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import { path, ticks } from "./axes.js";
 import { draw, el } from "./dom.js";
 import { color } from "./systems.js";
 
-const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2"]; // told apart without colors
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2"]; // distinguishable without colors
 export const dashOf = (k) => DASHES[k % DASHES.length];
 
 /** series: {name, color, x, y}, y in shares; null where there is nothing to draw. */

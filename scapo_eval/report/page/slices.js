@@ -34,8 +34,8 @@ function interaction(sliced, system, compared, metric) {
   const p = found[3];
   const shown = p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`;
   return p < 0.05
-    ? { note: `not the same in all slices, ${shown}`, strong: true }
-    : { note: `slices not told apart, ${shown}`, strong: false };
+    ? { note: `differs between slices, ${shown}`, strong: true }
+    : { note: `no significant difference between slices, ${shown}`, strong: false };
 }
 
 /**
@@ -119,7 +119,7 @@ export function slicesOf(argument) {
       el(
         "p",
         { class: "hint" },
-        "95 % intervals. Behind a metric stands the test of whether it is the same in all slices; that an interval holds zero in one slice and not in another shows nothing.",
+        "95 % intervals. The test beside a metric shows whether its values are equal in all slices. If an interval contains zero in only one of two slices, this does not show that the slices differ.",
       ),
       el("div", { class: "slices" }, figures),
     ),
