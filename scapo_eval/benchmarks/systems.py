@@ -214,7 +214,7 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
         return [readable(path) for path in given]
-    return [readable(given)]  # type: ignore[arg-type]  # a sequence of paths is told apart by its elements alone
+    return [readable(given)]  # type: ignore[arg-type]  # mypy cannot exclude a sequence of paths
 
 
 def options_of(record: Benchmark) -> dict[str, Parameter]:

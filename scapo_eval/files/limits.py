@@ -74,7 +74,7 @@ def check_values(data: bytes) -> None:
     lists, objects, quotes, commas, colons, points = counts.values()
     texts = max(0, quotes // 2 - colons)  # the keys of objects are shared
     size = 8 * (commas + lists + objects) + 56 * (lists + texts) + 64 * objects + 24 * points
-    size += 120 * min(objects, colons)  # those that are not empty
+    size += 120 * min(objects, colons)  # without empty objects
     limit = max(MAX_VALUES, MAX_SPREAD * len(data)) if _max_decoded is None else _max_decoded
     if size > limit:
         took = f"its values would take about {size / 2**30:.1f} GiB, {size // len(data)} times its own size"

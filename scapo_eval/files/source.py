@@ -702,7 +702,7 @@ def file_system(uri: str) -> tuple[Any, str]:
     except (ArrowException, ValueError) as error:
         remedy = _HUB if scheme == "hf" else f"; {_SCHEMES} are"
         raise InputError(f"{scheme}:// cannot be read here ({_line(error)}){remedy}", path=uri) from None
-    except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
+    except Exception as error:  # from any file-system library: no network, no such bucket, no permission
         remedy = _HUB if scheme == "hf" else "; look at its name, network and credentials, or download it first"
         raise InputError(f"cannot be reached ({_line(error)}){remedy}", path=uri) from None
     return opened

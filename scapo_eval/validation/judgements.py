@@ -118,7 +118,7 @@ class Judgements:
             raise InputError(f"set must be one of {', '.join(kind.name for kind in SETS)}, got {name!r}")
         if not kinds:
             fields = ", ".join(map(str, list(records[0][1])[:8]))
-            wanted = f"the set '{name}'" if name else "human judgements"
+            wanted = f"the set '{name}'" if name else "human judgments"
             raise InputError(
                 f"not valid as {wanted}: expected image_id, caption and rating (found: {fields})", path=source
             )

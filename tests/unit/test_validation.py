@@ -180,7 +180,7 @@ def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
         (rows(), {"half": "both"}, "half must be one of"),
         ([{**row, "id": 1} for row in rows()], {}, "id '1' appears twice"),
-        ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgements"),
+        ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgments"),
         ([{"caption": "A dog.", "rating": 1}], {}, "missing key 'image_id'"),
         ([{"image_id": 1, "caption": "A dog.", "spans": [{"start": 0, "end": 99, "wrong": True}]}], {}, "span"),
     ],
