@@ -23,6 +23,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md")
 CODE = ("scapo_eval/**/*", "scapo_train/**/*", "vocab/*", "benchmarks/*.py", "examples/**/*.py")
+SUFFIXES = frozenset({".py", ".js", ".html", ".yaml"})
 LONGEST = 300
 """Most characters of an entry of the changelog."""
 
@@ -246,7 +247,7 @@ def faults(code: bool = False) -> Iterator[Fault]:
     """Yields the faults by ``RULES`` and ``SPELLINGS`` of every page, or of the code."""
     if code:
         for file in sorted({file for pattern in CODE for file in ROOT.glob(pattern)}):
-            if file.is_file() and "vendor" not in file.parts:
+            if file.suffix in SUFFIXES and "vendor" not in file.parts:
                 yield from code_faults(file)
     else:
         for page in pages():
