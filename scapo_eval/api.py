@@ -54,7 +54,7 @@ def compare(
     """
     listed = list(runs)
     if strangers := [type(run).__name__ for run in listed if not isinstance(run, Run)]:
-        raise InputError(f"expected runs (of score, chair, ... or load_results), found {strangers[0]}")
+        raise InputError(f"expected runs (from score, chair, ... or load_results), found {strangers[0]}")
     if not listed:
         raise InputError("there are no runs to compare")
     drawn = listed[0].resampling

@@ -212,7 +212,7 @@ def _score(
 ) -> list[Run]:
     vocabulary = vocabulary or (DEFAULT_VOCABULARY,)
     if len(vocabulary) != len(truth):
-        raise OptionError(f"{len(truth)} --truth for {len(vocabulary)} --vocabulary: give one for each")
+        raise OptionError(f"{len(truth)} --truth for {len(vocabulary)} --vocabulary: specify one --truth for each")
     annotations = [
         (Vocabulary.of(labels), PresenceOracle.of(given)) for labels, given in zip(vocabulary, truth, strict=True)
     ]

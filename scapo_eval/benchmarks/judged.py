@@ -97,7 +97,7 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
     if nothing and faults.total > 1:
         first = faults.errors[0]
         looks = file_looks_like(path)
-        reason = f"{first.reason}; none of the {faults.total:,} records holds {wanted}"
+        reason = f"{first.reason}; none of the {faults.total:,} records contains {wanted}"
         raise InputError(f"{reason}; they look like {looks}" if looks else reason, path=first.path, line=first.line)
     faults.raise_if_any()
 
@@ -115,5 +115,5 @@ def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRec
         return
     values: Any = read_json(source)
     if not isinstance(values, list) or not values:
-        raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
+        raise InputError("the file contains no record (an empty JSON array)", path=display_name(path))
     yield from counted(source, ((k, v if isinstance(v, dict) else {key: v}) for k, v in enumerate(values, 1)))

@@ -129,7 +129,7 @@ class Systems:
             OptionError: If there are several systems.
         """
         if path and len(self.given) > 1:
-            raise OptionError(f"{option} takes one {what} at a time")
+            raise OptionError(f"{option} accepts only one {what}")
 
     @contextmanager
     def evidence(self, path: str | None) -> Iterator[Write | None]:
@@ -228,7 +228,7 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
     if record.declares is not None:
         known |= signature(record.declares).parameters
     if unknown := [name for name in record.options if name not in known]:
-        raise TypeError(f"options of '{record.name}' that its score does not take: {', '.join(unknown)}")
+        raise TypeError(f"options of '{record.name}' that its function score does not accept: {', '.join(unknown)}")
     return {name: known[name] for name in record.options}
 
 

@@ -40,7 +40,9 @@ class Compare(click.Command):
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
         if len(context.params[files or ""]) < 2 and not context.resilient_parsing:
-            raise click.UsageError(f"one file is nothing to compare; to score it: scapo-eval {benchmark}", context)
+            raise click.UsageError(
+                f"only one file, so there is nothing to compare; to score it: scapo-eval {benchmark}", context
+            )
         return context
 
 
@@ -64,7 +66,7 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
     "--benchmark",
     metavar="NAME",
     expose_value=False,
-    help=f"Compare captions or answers themselves: {', '.join(VERBS)}. Takes that verb's options, too.",
+    help=f"Compare captions or answers themselves: {', '.join(VERBS)}. Accepts that verb's options, too.",
 )
 @output_options
 def command(results: tuple[str, ...], output: Output) -> int:
@@ -77,7 +79,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
     runs = _runs_of(results, output)
     if len(runs) < 2:
         raise click.UsageError(
-            "one system is nothing to compare; give several results files, or one with several systems; "
+            "only one system, so there is nothing to compare; use several results files, or one with several systems; "
             f"to show it: scapo-eval show {results[0]}"
         )
     return emit(runs, output)

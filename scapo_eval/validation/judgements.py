@@ -174,11 +174,12 @@ class Judgements:
         there = values[~np.isnan(values)]
         if len(there) < MIN_ITEMS:
             missing = f" ({len(values) - len(there):,} are missing)" if len(there) < len(values) else ""
-            reason = f"rating '{dimension}': {len(there)} items{missing}; a correlation takes at least {MIN_ITEMS}"
+            reason = f"rating '{dimension}': {len(there)} items{missing}; a correlation requires at least {MIN_ITEMS}"
             raise InputError(reason, path=self.source)
         if there.min() == there.max():
             raise InputError(
-                f"rating '{dimension}' is {there[0]:g} everywhere: nothing can agree with it", path=self.source
+                f"rating '{dimension}' is {there[0]:g} for every item, so agreement cannot be measured",
+                path=self.source,
             )
         return values
 
