@@ -192,9 +192,7 @@ class Protocol:
         except (msgspec.DecodeError, ValueError) as error:
             raise InputError(f"not a valid protocol: {error}", path=source) from None
         if images is not None and file.image_ids_hash not in (None, digest(images)):
-            raise InputError(
-                f"the hash of the image ids is {digest(images)}, not to {file.image_ids_hash}", path=source
-            )
+            raise InputError(f"the hash of the image ids is {digest(images)}, not {file.image_ids_hash}", path=source)
         return cls(
             name=file.name,
             title=file.title,

@@ -259,7 +259,7 @@ def test_spellings_of_an_id(data: AmberData, write: Write, number: Any) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"id": 11, "response": "Yes"}, "id 11 is not one of AMBER's"),
+        ({"id": 11, "response": "Yes"}, "id 11 is not an AMBER id"),
         ({"id": 0, "response": "Yes"}, "id 0 is not one"),
         ({"id": True, "response": "Yes"}, "id True is not one"),
         ({"id": 1.5, "response": "Yes"}, "id 1.5 is not one"),
@@ -313,7 +313,7 @@ def test_official_reading_of_strange_ids(data: AmberData, write: Write) -> None:
     assert [response.number for response in found.scored] == [N, N - 1, 1, 4]
     assert found.unknown == 2
     assert any("count from the end" in note for note in found.notes)
-    with pytest.raises(ScapoError, match="not one of AMBER's"):
+    with pytest.raises(ScapoError, match="not an AMBER id"):
         read_responses(write(answer((1, "dog"), (-N, "Yes"))), data, official=True)
 
 

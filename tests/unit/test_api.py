@@ -300,7 +300,7 @@ def test_what_cannot_be_compared() -> None:
         compare([first, scapo_eval.chair(ALIGNED, truth=TRUTH, resamples=0)], allow_different=True)
     with pytest.raises(InputError, match="there are no runs"):
         compare([])
-    with pytest.raises(InputError, match=r"expected runs \(of score, chair, ... or load_results\), found str"):
+    with pytest.raises(InputError, match=r"expected runs \(from score, chair, ... or load_results\), found str"):
         compare(["results.json"])  # type: ignore[list-item]
 
 
@@ -353,7 +353,9 @@ def test_a_page_escapes_and_says_what_a_reader_must_know() -> None:
     found = scapo_eval.score([{"image_id": 1, "caption": "a dog"}], truth=truth, resamples=0, name="<b>a & b</b>")
     page = found._repr_html_()
     assert "<b>a &" not in page
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;: my &lt;truth&gt;: 1 truth label(s) outside the vocabulary" in page
+    assert (
+        "&lt;b&gt;a &amp; b&lt;/b&gt;: my &lt;truth&gt;: 1 labels of the ground truth are not in the vocabulary" in page
+    )
 
 
 def test_bold_is_what_the_test_supports() -> None:

@@ -309,7 +309,7 @@ def test_the_account_of_a_cluster() -> None:
     fits = notes(rows)
     assert (fits.notes, fits.account.records, fits.account.agreement.confirmed) == ((), 60, 1.0)
     resumed = notes([*rows, *rows[:7], {"image_id": 7, "caption": ""}])
-    assert "7 of 68 records repeat an earlier one" in " ".join(resumed.notes)
+    assert "7 of 68 records are identical to an earlier record" in " ".join(resumed.notes)
     assert "1 to 2 captions per image" in " ".join(resumed.notes)
     assert "empty captions: 1 " in " ".join(resumed.notes)
     shifted = notes([{**row, "image_id": (k + 1) % 60} for k, row in enumerate(rows)])

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_refused_with_a_reason(tmp_path: Path, content: b
 
 def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     captions = write(tmp_path / "captions.jsonl", LAYOUTS["captions"])
-    with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
+    with pytest.raises(InputError, match=r"recognized as own captions .*contains no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
     with pytest.raises(
@@ -399,7 +399,7 @@ def test_import_leaves_nothing_behind_when_it_fails(
     ("arguments", "reason"),
     [
         (["nosuch.jsonl"], "nosuch.jsonl: file not found"),
-        (["{captions}", "{captions}"], "one file of captions or answers at a time"),
+        (["{captions}", "{captions}"], "only one file of captions or answers can be converted at a time"),
         (["{captions}", "--name", "x"], "--name is for finished results"),
         (["{captions}", "--as", "answers"], "recognized as own captions"),
         (["{captions}", "--labels", "{captions}"], "captions have no labels"),

@@ -195,7 +195,7 @@ def test_explicit_unknown_cells(tmp_path: Path) -> None:
     assert oracle.present("9") == {"dog", "car"}
     assert oracle.states(["car", "x", "cat", "dog"]).tolist() == [[1, -1, -1, 1], [0, -1, 1, -1], [-1, -1, 0, 0]]
     for ending in ("json", "jsonl.gz"):  # never a silent "absent"
-        with pytest.raises(InputError, match="cannot hold unknown cells"):
+        with pytest.raises(InputError, match="cannot represent unknown cells"):
             oracle.save(tmp_path / f"t.{ending}")
     assert [p.name for p in tmp_path.iterdir()] == ["m.npz"]
 

@@ -186,7 +186,7 @@ def test_a_response_by_its_hal_rate(files: dict[str, str]) -> None:
         ({"kinds": "count", "scenes": "x"}, "kinds must contain 'presence'"),
         ({"kinds": 3}, "kinds must be names"),
         ({"kinds": "presence,count"}, "need scenes"),
-        ({"scenes": "x"}, "scenes are of kinds beyond presence"),
+        ({"scenes": "x"}, "scenes require kinds beyond presence"),
         ({"kinds": "presence,count", "scenes": "x", "level": "cap"}, "level 'cap'"),
     ],
 )

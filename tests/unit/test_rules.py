@@ -139,7 +139,7 @@ def test_compounds_count_for_identity_and_difference_and_are_written(tmp_path: P
 
 
 def test_a_compound_has_to_name_a_label() -> None:
-    with pytest.raises(InputErrors, match=r"compound 'dog house' names 'house', which is no label"):
+    with pytest.raises(InputErrors, match=r"compound 'dog house' refers to 'house', which is not a label"):
         Vocabulary.from_mapping({"dog": ["dog"]}, compounds={"dog house": "house"})
 
 

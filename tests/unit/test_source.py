@@ -163,7 +163,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path, "is a directory, not a file"),
         (tmp_path / "x", "file not found"),
-        ("a\0b", r"not a valid file name \(it holds a NUL\)"),
+        ("a\0b", r"not a valid file name \(it contains a NUL\)"),
         ("/dev/null", ""),
     ):
         if not said:

@@ -83,8 +83,11 @@ def test_chats_with_any_number_of_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompt": "<image>\nDescribe."}, "'prompt' holds a literal <image>, .* leave it out"),
-        ({"prompt": None, "messages": [{"role": "user", "content": "<image> A dog?"}]}, "'messages' 1 holds a literal"),
+        ({"prompt": "<image>\nDescribe."}, "'prompt' contains a literal <image>, .* omit it"),
+        (
+            {"prompt": None, "messages": [{"role": "user", "content": "<image> A dog?"}]},
+            "'messages' 1 contains a literal",
+        ),
         ({"messages": [{"role": "user", "content": "A dog?"}]}, "'messages' must be .* in place of 'prompt'"),
         (
             {"prompt": None, "messages": [{"role": "assistant", "content": "A dog."}]},

@@ -164,15 +164,15 @@ def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
 @pytest.mark.parametrize(
     ("records", "options", "reason"),
     [
-        (rows(20), {}, "20 items; a correlation takes at least 30"),
+        (rows(20), {}, "20 items; a correlation requires at least 30"),
         ([{**row, "rating": 3} for row in rows()], {}, "rating 'rating' is 3 everywhere"),
         ([{**row, "rating": None} for row in rows()], {}, "40 are missing"),
         ([{**row, "rating": "good"} for row in rows()], {}, "rating 'rating' must be a number, got 'good'"),
         (rows(), {"ranges": {"rating": (1, 4)}}, "rating 'rating' is 5, not in \\[1, 4\\]"),
         (rows(), {"ratings": ["clarity"]}, "rating 'clarity' not found"),
         (rows(), {"metrics": ["cider"]}, "metric 'cider' not found"),
-        (rows(), {"metrics": ["cover_words"]}, "it needs references"),
-        (rows(), {"truth": None, "metrics": ["hal_rate"]}, "need a truth"),
+        (rows(), {"metrics": ["cover_words"]}, "it requires references"),
+        (rows(), {"truth": None, "metrics": ["hal_rate"]}, "require a ground truth"),
         (rows(), {"references": {0: ["A dog."]}}, "38 items have no references, image '1' for example"),
         (rows(), {"scores": {"x": [{"id": 99, "score": 1}]}}, "id '99' matches no item"),
         (rows(), {"scores": {"x": [{"id": 0, "score": None}]}}, "no item of"),
