@@ -138,7 +138,7 @@ TOLD = [
     ("c.jsonl --truth t.json --metrics hallucination", "known: hal_rate, cover_rate, cap_score"),
     ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: also an input and would be overwritten"),
     ("compare c.jsonl c.jsonl", "not a results file"),
-    ("pope c.jsonl", "it contains no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
+    ("pope c.jsonl", "it holds no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
 ]
 

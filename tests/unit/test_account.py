@@ -149,7 +149,9 @@ def test_what_is_unusual_is_counted_and_said(tmp_path: Path, workers: int | None
     assert "1 to 3 captions per image" in said
     assert "empty captions: 1" in said
     assert "cut off" not in said  # fewer than one in a hundred
-    with pytest.raises(InputError, match=r"c\.jsonl: 20 of 227 records repeat .* captions per image.*\(--strict\)"):
+    with pytest.raises(
+        InputError, match=r"c\.jsonl: 20 of 227 records are identical .* captions per image.*\(--strict\)"
+    ):
         run(path, strict=True, **options)
 
 

@@ -192,7 +192,7 @@ def test_refinements_name_each_label_once(tmp_path: Path) -> None:
     assert found[1].user == "Count chairs."
     with pytest.raises(InputError, match="unknown label 'sofa'"):
         prompts_for(DOPA, ["sofa"], own={}, groups={})
-    with pytest.raises(InputError, match="'knife' would be asked by two prompts"):
+    with pytest.raises(InputError, match="two prompts ask about 'knife'"):
         prompts_for(DOPA, ["knife"], own={}, groups={("knife", "fork"): None})
     with pytest.raises(InputError, match="at least two labels"):
         prompts_for(DOPA, [], own={}, groups={("knife",): None})

@@ -190,7 +190,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     record = np.array([(9, 0, 0, 1)], module._RECORD)
     with open(tmp_path / "run" / "verdicts.0.log", "ab") as stream:
         stream.write(record.tobytes())
-    with pytest.raises(InputError, match="damaged: a verdict names row 9"):
+    with pytest.raises(InputError, match="damaged: a verdict refers to row 9"):
         Store.open(tmp_path / "run")
     (tmp_path / "run" / "sources.jsonl").write_bytes(b"not json\n")
     with pytest.raises(InputError, match=r"sources\.jsonl:1: damaged"):

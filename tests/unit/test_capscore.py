@@ -180,7 +180,7 @@ def test_truth_labels_outside_the_vocabulary_are_dropped_and_named_once() -> Non
     )
     assert scores.counts["truth"] == 2
     assert scores.cover_rate == 1.0
-    warnings = [text for text in scores.notes if "dropped" in text]
+    warnings = [text for text in scores.notes if "are ignored" in text]
     assert len(warnings) == 1
     assert "2 labels of the ground truth are not in the vocabulary 'six'" in warnings[0]
     assert "3 entries" in warnings[0]
@@ -204,7 +204,7 @@ def test_claims_that_an_open_map_never_lists_are_named() -> None:
     oracle = PresenceOracle.from_objects({"1": ["dog"], "2": ["car"]})
     scores = score_captions([{"image_id": 1, "caption": "a dog under the sky"}], VOCABULARY, oracle)
     assert scores.hal_rate == 0.5
-    assert any("'sky'" in text and "does not name its label set" in text for text in scores.notes)
+    assert any("'sky'" in text and "does not state its label set" in text for text in scores.notes)
 
 
 def test_inline_objects_are_the_truth() -> None:

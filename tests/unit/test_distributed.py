@@ -290,7 +290,7 @@ def test_an_engine_that_is_not_installed(engine: str, monkeypatch: pytest.Monkey
     ],
 )
 def test_another_python_of_sparks_workers_is_named(engine: str, message: str, named: bool) -> None:
-    with pytest.raises(ScapoError, match=f"{engine} gave up: ") as error, engine_errors(engine, (RuntimeError,)):
+    with pytest.raises(ScapoError, match=f"{engine} failed: ") as error, engine_errors(engine, (RuntimeError,)):
         raise RuntimeError(message)
     assert ("export PYSPARK_PYTHON=" in str(error.value)) == named
 

@@ -686,7 +686,8 @@ def test_what_is_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "program.eps").rename(tmp_path / "program.png")
     monkeypatch.setattr(images, "MAX_FILE", 1 << 20)
     for name, reason in (
-        ("pipe.png", "is not a file"), ("endless.png", "is not a file"), ("loop.png", "Too many levels of symbolic links"),
+        ("pipe.png", "is not a file"), ("endless.png", "is not a file"),
+        ("loop.png", "Too many levels of symbolic links"),
         ("large.png", "is larger than 1 MiB"), ("program.png", "not a valid image"),
         ("a\0b.png", "not a valid file name"),
         ("\ud800.png", "not a valid file name"), ("http://127.0.0.1:9/x.png", "file not found"),

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_refused_with_a_reason(tmp_path: Path, content: b
 
 def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     captions = write(tmp_path / "captions.jsonl", LAYOUTS["captions"])
-    with pytest.raises(InputError, match=r"recognized as own captions .*contains no answers"):
+    with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
     with pytest.raises(

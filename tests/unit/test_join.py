@@ -76,7 +76,7 @@ def test_one_id_has_many_spellings(written: str) -> None:
 def test_ids_that_count_from_another_start_are_refused() -> None:
     """Without images, an answer cannot be told from its neighbour's but by the text."""
     shifted = [answer(k - 1, question=QUESTIONS[k].text) for k in range(1, 60)]
-    with pytest.raises(InputError, match=r"^a:1: 59 of 59 answers carry another question .*'Is there a cat"):
+    with pytest.raises(InputError, match=r"^a:1: 59 of 59 answers have another question .*'Is there a cat"):
         join(shifted, QUESTIONS, first_word, source="a")
 
 
@@ -115,7 +115,9 @@ def test_the_questions_labels_count() -> None:
 
 def test_answers_of_another_benchmark_are_named() -> None:
     amber = [Answer(str(k), "Yes", line=k) for k in range(1005, 3000)]
-    with pytest.raises(InputError, match=r"1,995 of 1,995 answers belong to no .*AMBER's discriminative"):
+    with pytest.raises(
+        InputError, match=r"1,995 of 1,995 answers have an id that is not in the questions .*AMBER's discriminative"
+    ):
         join(amber, QUESTIONS, first_word, source="a", benchmark="pope")
     described = [Answer(str(k), "A dog lies on a sofa in a room with a large window and a lamp.") for k in range(1, 61)]
     with pytest.raises(InputError, match=r"only 0 of 59 answers contain yes or no; .*AMBER's descriptions"):
@@ -141,7 +143,9 @@ def test_looks_like(answers: list[Answer], looks: str | None) -> None:
 def test_own_labels_need_labels(tmp_path: Path) -> None:
     records = [{"id": k, "response": "Yes", "label": "yes"} for k in range(3)]
     path = write(tmp_path / "a.jsonl", [*records, {"id": 3, "response": "No"}])
-    with pytest.raises(InputError, match=r"a.jsonl:4: 1 of 4 answers have no label yes or no; give a file of labels"):
+    with pytest.raises(
+        InputError, match=r"a.jsonl:4: 1 of 4 answers have no label yes or no; specify a file of labels"
+    ):
         read_yesno(path, None, first_word)
 
 

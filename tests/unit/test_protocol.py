@@ -95,7 +95,7 @@ def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
         scapo_eval.compare([scored, followed])
     native = scapo_eval.chair(captions(1, 2, 3), truth=truth, resamples=0)
     assert (
-        "published values of 'mine' have profile opera, this run native"
+        "published values of 'mine' use profile opera, but this run uses native"
         in Protocol.load(mine).followed_by(native).notes
     )
 
@@ -106,7 +106,7 @@ def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
         (captions(1, 3), "1 of its 3 images are missing (first: 2); 2 records instead of 3"),
         (captions(1, 2, 3, 7), "1 images are not among its images (first: 7); 4 records instead of 3"),
         (captions(1, 2, 2, 3), "4 records instead of 3"),
-        (captions(1, 2, 3, prompt="Describe."), f"the prompt 'Describe.' in place of '{PROMPT}'"),
+        (captions(1, 2, 3, prompt="Describe."), f"the prompt 'Describe.' instead of '{PROMPT}'"),
     ],
 )
 def test_a_mismatch_is_named_and_one_can_go_on(
@@ -117,9 +117,9 @@ def test_a_mismatch_is_named_and_one_can_go_on(
     for verb in ("score", "chair", "objhal"):
         done = run(verb, path, *quick)
         wanted = (
-            f"{mine}: the protocol 'mine' is one of capscore, chair, not of objhal"
+            f"{mine}: the protocol 'mine' is for capscore, chair, not for objhal"
             if verb == "objhal"
-            else f"'mine': {message} (--off-protocol"
+            else f"'mine': {message} (to score and mark it anyway: --off-protocol"
         )
         assert wanted in str(done.exception), verb
     done = run("score", path, *quick, "--off-protocol", "-o", results)

@@ -243,7 +243,7 @@ def test_of_two_answers_to_what_one_saw_the_second_is_refused(tmp_path: Path, tr
             with pytest.raises(AnswerConflict, match="answered in another window in the meantime: yes"):
                 round_.answer(0, "no", by="bob", version=0)
             round_.answer(0, None, by="ann", version=1)
-            with pytest.raises(AnswerConflict, match="taken back"):
+            with pytest.raises(AnswerConflict, match="withdrawn"):
                 round_.answer(0, "no", by="bob", version=1)
             round_.answer(0, "no", by="bob", version=2)
             assert (round_.answers[0], round_.people[0]) == ("no", "bob")
@@ -589,7 +589,7 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth, mo
             read_answers(str(path), round_, store)
         places = [(error.line, error.reason) for error in raised.value.errors]
         assert [line for line, _ in places] == [2, 3, 4, 5, 6]
-        assert "answered already, with 'yes', not 'no'" in places[0][1]
+        assert "already has the answer 'yes', not 'no'" in places[0][1]
         assert "must be yes, no, unsure or missing" in places[1][1]
         assert "does not contain 'cow'" in places[2][1]
         (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 400)
@@ -635,7 +635,7 @@ def test_a_round_without_a_browser(tmp_path: Path, truth: Truth, qc: Callable[..
     for row in rows:
         row["verdict"] = "yes" if truth[int(row["image_id"]), LABELS.index(row["label"])] else "no"
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "180 answers taken, 0 pairs still open" in qc("import", run, tmp_path / "a.jsonl", "--by", "lab")[2]
+    assert "180 answers imported, 0 pairs still open" in qc("import", run, tmp_path / "a.jsonl", "--by", "lab")[2]
     code, text, _ = qc("close", run)
     assert code == 0
     assert "1\tall\t180\t180\t0\t0\t1\tclosed" in text
@@ -662,7 +662,7 @@ def test_a_second_person(tmp_path: Path, truth: Truth) -> None:
     asked = share.draw.pairs
     n = len(asked.rows)
     assert n == round(len(read_rounds(store)[0].answers) / 2)
-    with pytest.raises(ScapoError, match="has been drawn"):
+    with pytest.raises(ScapoError, match="has already been drawn"):
         draw_second(store)
     present = truth[asked.rows, asked.label_ids] == 1
     odd = [int(np.flatnonzero(present)[0]), *np.flatnonzero(~present)[:2].tolist()]

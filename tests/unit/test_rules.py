@@ -37,7 +37,7 @@ def test_what_a_template_stands_for(template: str, phrases: list[str]) -> None:
         ("red|green light", "a bar outside of braces"),
         ("red} light", "a brace without its partner"),
         ("{colour} light", "unknown list 'colour'; known: color, wide"),
-        ("{wide} {a|b|c} {wide}", f"stands for 120,000 phrases; at most {LIMIT:,}"),
+        ("{wide} {a|b|c} {wide}", f"produces 120,000 phrases; at most {LIMIT:,}"),
     ],
 )
 def test_faulty_templates(template: str, reason: str) -> None:

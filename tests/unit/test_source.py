@@ -79,7 +79,7 @@ def test_nobody_reads_the_rest_of_a_pipe_for_the_whole() -> None:
     first = Source(f"/dev/fd/{reader}")
     assert first.head
     first.close()
-    with pytest.raises(InputError, match="is a pipe that was read already"):
+    with pytest.raises(InputError, match="is a pipe that has already been read"):
         _ = Source(f"/dev/fd/{reader}").head
     os.close(reader)
 

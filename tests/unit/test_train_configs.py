@@ -165,14 +165,14 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ("[credit]\nform = 'original'", 'credit.form = "original" exists for grpo, dapo, dr_grpo, not for "scapo"'),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nkl = 0.5",
-            'loss.kl = 0.5 contradicts credit.form = "original" of "dapo", which has 0.0: set it to that',
+            'loss.kl = 0.5 contradicts credit.form = "original" of "dapo", which has 0.0: use this value',
         ),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nclip_high = 0.2",
             'loss.clip_high = 0.2 contradicts credit.form = "original" of "dapo", which has 0.28',
         ),
         ("[credit]\nlam_g = 'cube'", "credit: "),
-        ("[credit]\nkinds = ['count', 'presence']", "credit: kinds presence, count need scenes"),
+        ("[credit]\nkinds = ['count', 'presence']", "credit: kinds presence, count require scenes"),
         ("[credit]\nkinds = ['presence', 'colors']", "credit: not a kind of claim: 'colors'"),
         ("[credit]\nkinds = ['count']\nscenes = ['s.json']", "credit: kinds must contain 'presence'"),
         ("[credit]\nscenes = ['s.json']", "credit: scenes require kinds beyond presence"),

@@ -97,7 +97,10 @@ def test_chats_with_any_number_of_pictures(tmp_path: Path) -> None:
         ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "image"}] * 2}]}, "places for 2 .* are 1"),
         ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "a part must be"),
         ({"images": ["a.png"]}, "'images' must be a list of strings, in place of 'image'"),
-        ({"image": None, "images": ["a.png", "b.png"], "image_id": None}, "'image_id' must say whose truth"),
+        (
+            {"image": None, "images": ["a.png", "b.png"], "image_id": None},
+            "'image_id' must name the image for the reward",
+        ),
     ],
 )
 def test_faulty_chats_say_why(change: dict[str, Any], reason: str, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_lvis_categories_go_by_their_synonyms_but_not_by_what_parentheses_exclud
 
 def test_lvis_faults(load: Any) -> None:
     images = [{**LVIS["images"][0], "neg_category_ids": [7]}]
-    assert "'neg_category_ids' names the image or category 7" in refusal(
+    assert "'neg_category_ids' refers to the image or category 7" in refusal(
         load, {**LVIS, "images": images, "annotations": []}
     )
     assert "not a valid COCO instances file" in refusal(load, {**LVIS, "images": [{"id": 9, "neg_category_ids": "x"}]})

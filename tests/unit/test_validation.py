@@ -165,7 +165,7 @@ def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
     ("records", "options", "reason"),
     [
         (rows(20), {}, "20 items; a correlation requires at least 30"),
-        ([{**row, "rating": 3} for row in rows()], {}, "rating 'rating' is 3 everywhere"),
+        ([{**row, "rating": 3} for row in rows()], {}, "rating 'rating' is 3 for every item"),
         ([{**row, "rating": None} for row in rows()], {}, "40 are missing"),
         ([{**row, "rating": "good"} for row in rows()], {}, "rating 'rating' must be a number, got 'good'"),
         (rows(), {"ranges": {"rating": (1, 4)}}, "rating 'rating' is 5, not in \\[1, 4\\]"),
