@@ -67,7 +67,7 @@ def main() -> None:
         if name == "reference":
             found = rounds[0][1]
             same = all(found[key] == value for key, value in expected.items() if key != "words")
-            print(f"{'':<34}counts {'equal to' if same else 'DIFFER from'} the plain loops'")
+            print(f"{'':<34}counts {'equal to' if same else 'DIFFER from'} those of the simple loops'")
 
 
 def _measure(profile: Profile, oracle: PresenceOracle, captions: Captions) -> tuple[float, dict[str, int]]:

@@ -102,7 +102,7 @@ def written(text: str, mentions: Sequence[Mention], marks: Sequence[Mark]) -> It
 
 
 def occurrences(text: str, words: str) -> list[re.Match[str]]:
-    """Returns where words stand in a text as whole words, in any case of letters."""
+    """Returns the positions of words in a text as whole words, in any case of letters."""
     left, right = (r"\b" if words[k].isalnum() else "" for k in (0, -1))
     return list(re.finditer(left + r"\s+".join(map(re.escape, words.split())) + right, text, re.IGNORECASE))
 

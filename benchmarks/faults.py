@@ -54,7 +54,7 @@ _ADDRESS_SPACE = 6 * 2**30  # what a bomb may take from the machine before it is
 LABELS = ["person", "dog", "cat", "car", "chair", "bench", "cup"]
 OBJECTS = {str(k): [LABELS[j] for j in range(len(LABELS)) if (k * 7 + j * 3) % 4 == 0] for k in range(1, 7)}
 TEXTS = (
-    "A person walks a dog. A car stands behind the bench.",
+    "A person walks a dog. A car is parked behind the bench.",
     "There is no cat here, but two chairs and a cup.",
     "A dog sits on a bench \u2013 caf\u00e9 style.",
 )
@@ -1422,7 +1422,7 @@ def _preference(file: str) -> None:
     data.indices_of_step(0, len(pairs), settings.data.prompts_per_step, settings.run.seed, source=settings.data.train)
     for pair in pairs[:5]:
         for picture in pair.source.pictures:
-            with contextlib.suppress(ImageFault):  # the pair is left out
+            with contextlib.suppress(ImageFault):  # the pair is omitted
                 preference.cropped(picture)
 
 

@@ -464,7 +464,7 @@ def _print(found: Mapping[str, Any]) -> None:
     for name, one in found["claims"].items():
         figures = ", ".join(f"{key} {percent(value)}" for key, value in one["figures"].items())
         cost = f"{100 * one['cost']:.0f} % added to matching time, {100 * one['cost_remembering']:.0f} % when run again"
-        print(f"{name:<18}{figures}; {one['counts']['due']} to leave out; {cost}")
+        print(f"{name:<18}{figures}; {one['counts']['due']} to omit; {cost}")
     agreement = found["agreement"]
     figures = ", ".join(f"{key} {percent(value)}" for key, value in agreement["figures"].items())
     kappas = ", ".join(f"{key} {value:.3f}" for key, value in agreement["kappa"].items())

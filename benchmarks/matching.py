@@ -387,7 +387,7 @@ def marked_borders(table: dict[str, str], slow: Callable[[str], Found], automato
         starts, ends = words(folded)
         offsets = np.cumsum([0, *(len(text) + 1 if text.isascii() else 1 for text in texts)])
         byte = np.frombuffer(raw, dtype=np.uint8)
-        wide = np.flatnonzero(starts[1:] - ends[:-1] > 1)  # white space of two or more between two words?
+        wide = np.flatnonzero(starts[1:] - ends[:-1] > 1)  # at least two spaces between two words?
         wide = wide[byte[ends[wide]] <= ord(" ")]
         owners = np.unique(np.searchsorted(offsets, ends[wide], side="right") - 1).tolist()
         loose = [k for k in owners if re.search(r"\w\s\s+\w", texts[k])]

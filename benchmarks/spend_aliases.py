@@ -347,7 +347,7 @@ def figures(
                 f"coverage {percent(values['coverage'])}, precision {percent(values['precision'])}",
             )
     values, _ = measure(QUALITY, each)
-    yield "recent, each left out", f"coverage {percent(values['coverage'])}, precision {percent(values['precision'])}"
+    yield "recent, each omitted", f"coverage {percent(values['coverage'])}, precision {percent(values['precision'])}"
 
 
 if __name__ == "__main__":

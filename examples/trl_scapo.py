@@ -24,7 +24,7 @@ from scapo_eval.integrations.trl import ScapoTrainer, scapo_config
 
 
 def prompts(path: str) -> Dataset:
-    """The training prompts; images are opened when they are used."""
+    """Reads the training prompts. Images are opened when they are used."""
     rows = [record for _, record in iter_records(path)]
     columns: dict[str, list[Any]] = {
         "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],

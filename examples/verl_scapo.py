@@ -46,7 +46,7 @@ PAPER = [
 
 
 def row(record: dict[str, Any], index: int, folder: Path) -> dict[str, Any]:
-    """One prompt as verl's data set has it; the image id travels in ``extra_info``."""
+    """Returns a row of verl's data set. ``extra_info`` contains the image id."""
     return {
         "data_source": "scapo",
         "prompt": [{"role": "user", "content": f"<image>{record['prompt']}"}],

@@ -58,7 +58,7 @@ def compare(
     given = [runs] if isinstance(runs, (str, os.PathLike, Run)) else runs
     listed = [run for each in given for run in (_loaded(each) if isinstance(each, (str, os.PathLike)) else (each,))]
     if strangers := [type(run).__name__ for run in listed if not isinstance(run, Run)]:
-        raise InputError(f"expected runs (of score, chair, ...) or paths of results files, found {strangers[0]}")
+        raise InputError(f"expected runs (from score, chair, ...) or paths of results files, found {strangers[0]}")
     if not listed:
         raise InputError("there are no runs to compare")
     drawn = listed[0].resampling

@@ -65,7 +65,7 @@ class CheckResult(NamedTuple):
         said = f"{self.what}: {self.tokens:,} tokens, {self.wrong:,} wrong"
         if self.loss is not None:
             told, due = self.loss
-            said += ", loss equal" if np.isclose(told, due, atol=1e-6) else f", loss {told:.6g} in place of {due:.6g}"
+            said += ", loss equal" if np.isclose(told, due, atol=1e-6) else f", loss {told:.6g} instead of {due:.6g}"
         return said
 
 

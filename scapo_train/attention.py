@@ -74,10 +74,10 @@ def check_attention(
     wide = settings.dtype != "bfloat16"
     apart, most = (float(gap.max()), EXACT_GAP) if wide else (float(gap.mean()), MEAN_GAP)
     kind = "at most" if wide else "on average"
-    _log.info("model.attention = %s: log-probabilities as those of sdpa: %.2g nats apart %s", name, apart, kind)
+    _log.info("model.attention = %s: log-probabilities differ from those of sdpa by %.2g nats %s", name, apart, kind)
     if not apart <= most:
-        reason = f"log-probabilities {apart:.2g} nats {kind} from those of sdpa, and {most:g} are rounding"
-        raise ScapoError(f'model.attention = "{name}" computes another model ({reason}): set it to "sdpa"')
+        reason = f"log-probabilities {apart:.2g} nats {kind} from those of sdpa, more than the rounding error {most:g}"
+        raise ScapoError(f'model.attention = "{name}" computes different values ({reason}): set it to "sdpa"')
 
 
 @torch.no_grad()

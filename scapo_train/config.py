@@ -540,11 +540,13 @@ def _against_published(
     """Returns an error for each loss setting that contradicts the published form of the scheme."""
     scheme = config.credit.scheme
     if not published:
-        return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
+        return [
+            InputError(f'credit.form = "original" exists for {", ".join(PUBLISHED)}, not for "{scheme}"', path=source)
+        ]
     return [
         InputError(
             f'loss.{name} = {given[name]} contradicts credit.form = "original" of "{scheme}", which has {value}: '
-            "set it to that, or leave it out",
+            "use this value, or omit the setting",
             path=source,
         )
         for name, value in published.items()
@@ -592,7 +594,7 @@ def _override(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     section = key.strip().split(".")
     if not equals or len(section) != 2:
-        raise InputError(f"--set takes section.key=value, got {short_repr(text)}")
+        raise InputError(f"--set expects section.key=value, got {short_repr(text)}")
     try:
         return section, parse_toml(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
     except InputError:
@@ -642,7 +644,7 @@ def _typed(value: Any, hint: Any) -> Any:
     if isinstance(value, int) and abs(value) >= _LARGEST:
         raise ValueError("expected a number below 2**63")
     if isinstance(value, str) and any(c < " " or c == "\x7f" for c in value):
-        raise ValueError(f"expected a text without control characters, got {short_repr(value)}")
+        raise ValueError(f"expected a string without control characters, got {short_repr(value)}")
     return value
 
 
@@ -682,22 +684,27 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
     if credit.per_response and not credit.reward:
         reasons.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
     if not credit.per_response and credit.reward:
-        reasons.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
+        reasons.append(f'credit.reward applies to grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
     if credit.beta != 1 and credit.reward != "cap":
-        reasons.append('credit.beta is of credit.reward = "cap"')
+        reasons.append('credit.beta requires credit.reward = "cap"')
     if credit.per_response and credit.ablation:
-        reasons.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
+        reasons.append(f'credit.ablation applies to rewards of pieces; "{credit.scheme}" rewards responses')
     if credit.robust and (credit.per_response or credit.ablation or credit.scheme == "object"):
-        reasons.append('credit.robust is of the rewards of pieces: no credit.ablation, credit.scheme = "scapo" or own')
+        reasons.append(
+            'credit.robust applies to rewards of pieces: it requires credit.scheme = "scapo" or your own, '
+            "without credit.ablation"
+        )
     for name in ("reference_floor", "reference_ratio"):
         if credit.per_response and getattr(credit, name):
-            reasons.append(f'credit.{name} is of the rewards of pieces; "{credit.scheme}" rewards responses')
+            reasons.append(f'credit.{name} applies to rewards of pieces; "{credit.scheme}" rewards responses')
         if getattr(credit, name) and not config.loss.kl:
-            reasons.append(f"credit.{name} looks at the reference, which needs loss.kl > 0")
+            reasons.append(f"credit.{name} uses the reference model, which requires loss.kl > 0")
     if 0 < credit.reference_ratio <= 1:
         reasons.append(f"credit.reference_ratio must be 0 (no limit) or above 1, got {credit.reference_ratio:g}")
     if credit.stop and credit.scheme != "scapo":
-        reasons.append(f'credit.stop is of the rewards of pieces: credit.scheme = "scapo", got "{credit.scheme}"')
+        reasons.append(
+            f'credit.stop applies to rewards of pieces: credit.scheme must be "scapo", got "{credit.scheme}"'
+        )
     if credit.stop and credit.eos != "zero":
         reasons.append(f'credit.stop credits the end of sequence: credit.eos must be "zero", got "{credit.eos}"')
     if credit.stop and config.rollout.group < 2:
@@ -709,21 +716,23 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
     if config.optim.mini_batches > config.data.prompts_per_step:
         reasons.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):
-        reasons.append('credit.overlong is of credit.scheme = "dapo" with credit.form = "original"')
+        reasons.append('credit.overlong requires credit.scheme = "dapo" with credit.form = "original"')
     if credit.overlong > config.rollout.max_new_tokens:
         reasons.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
-        reasons.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
+        reasons.append(f"rollout.gpu_memory must be a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     if config.rollout.sleep_level not in (1, 2):
-        reasons.append(f"rollout.sleep_level is 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}")
+        reasons.append(
+            f"rollout.sleep_level must be 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}"
+        )
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         reasons.append("run.keep_best needs data.evaluation and run.evaluate_every")
     if config.lora.dropout >= 1:
-        reasons.append(f"lora.dropout is a share of inputs, less than 1, got {config.lora.dropout}")
+        reasons.append(f"lora.dropout must be a share of inputs, less than 1, got {config.lora.dropout}")
     if config.lora.rank and not config.lora.alpha:
         reasons.append("lora.alpha must be greater than 0: adapters would add nothing")
     if config.loss.engine_correction and config.rollout.engine == "transformers":
-        reasons.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
+        reasons.append('loss.engine_correction requires an engine that is not the policy: rollout.engine = "vllm"')
     unheard = [name for name in config.run.stop_on if name not in ALARMS]
     if unheard:
         reasons.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")
@@ -775,9 +784,9 @@ def command_line(prog: str, description: str | None, *, resumes: bool = True) ->
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     if not resumes:
         return parser
-    option("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
-    option("--max-hours", type=float, metavar="HOURS", help="save and leave in time, exit code 75: run.max_hours=HOURS")
-    option("--accept-changes", action="store_true", help="go on also with another objective or seed than before")
+    option("--resume", choices=["auto", "never"], default="never", help="resume from the newest checkpoint")
+    option("--max-hours", type=float, metavar="HOURS", help="save and exit in time, exit code 75: run.max_hours=HOURS")
+    option("--accept-changes", action="store_true", help="resume even if the objective or the seed has changed")
     return parser
 
 

@@ -58,7 +58,7 @@ Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
 
 def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
     """Raises an error, because no model is available to compute log-probabilities."""
-    raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
+    raise InputError(f"credit.scheme: it requests log-probabilities of the {whose}, but no model is loaded")
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def read_pairs(path: str | Path, images: str = "") -> list[PreferencePair]:
         try:
             chosen, rejected = (_answer(record, key) for key in ("chosen", "rejected"))
             if chosen == rejected:
-                raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
+                raise InputError("'chosen' and 'rejected' are identical, so there is no preference")
             pairs.append(PreferencePair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
             reason = error.reason.replace("'messages'", "'prompt'")  # the key of the turns in a file of pairs
@@ -209,14 +209,14 @@ def check_pictures(sources: Sequence[PromptRecord]) -> None:
         InputError: If the pictures of all prompts are missing.
     """
     if not any(all(map(os.path.isfile, source.pictures)) for source in sources):
-        reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
+        reason = f"file not found, like all other {len(sources):,} pictures: check data.images"
         raise InputError(reason, path=sources[0].path)
 
 
 def _string(record: Any, key: str) -> str:
     value = record.get(key) if isinstance(record, dict) else None
     if isinstance(value, str) and "\0" in value:
-        raise InputError(f"'{key}' holds a NUL")
+        raise InputError(f"'{key}' contains a NUL")
     if not isinstance(value, str) or not value:
         actual = ", ".join(record) if isinstance(record, dict) else type(record).__name__
         raise InputError(f"'{key}' must be a non-empty string (found: {actual})")
@@ -232,7 +232,9 @@ def _source(record: Any, root: Path) -> PromptRecord:
     else:
         messages = PromptRecord.of(pictures, "", _text(_string(record, "prompt"), "'prompt'")).messages
     if len(images) != 1 and "image_id" not in record:
-        raise InputError("'image_id' must say whose truth rewards it: there is not one image")
+        raise InputError(
+            "'image_id' must name the image for the reward, because the record does not have exactly one image"
+        )
     return PromptRecord(
         pictures, canonical_image_id(record["image_id"] if "image_id" in record else images[0]), messages
     )
@@ -250,8 +252,10 @@ def _images(record: Any) -> list[str]:
 
 def _text(text: str, where: str) -> str:
     if _PLACEHOLDER in text:
-        way = 'leave it out (pictures come before the text), or give "messages" with a part {"type": "image"} there'
-        raise InputError(f"{where} holds a literal {_PLACEHOLDER}, which no model here reads as its picture: {way}")
+        way = 'omit it (pictures come before the text), or use "messages" with a part {"type": "image"} there'
+        raise InputError(
+            f"{where} contains a literal {_PLACEHOLDER}, which no supported model reads as its picture: {way}"
+        )
     return text
 
 
@@ -367,10 +371,10 @@ class Prompts:
         most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)
         if len(self.bad) > most:
             first = self.sources[min(self.bad)].path
-            reason = f"cannot be read, with {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad:g}"
+            reason = f"cannot be read, like {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad:g}"
             raise InputError(reason, path=first)
         if len(self.bad) == len(self.sources):
-            reason = f"cannot be read, nor any other of the {len(self.sources)} pictures: no prompt is left"
+            reason = f"cannot be read, like all other pictures ({len(self.sources):,} in total): no prompt is left"
             raise InputError(reason, path=self.sources[0].path)
         return ready
 

@@ -93,7 +93,7 @@ def join_process_group() -> Iterator[ProcessGroup]:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if gpus and wanted > gpus:
-        raise ScapoError(f"{wanted} processes want a GPU each, but this machine has {gpus}: --nproc-per-node {gpus}")
+        raise ScapoError(f"{wanted} processes need a GPU each, but this machine has {gpus}: --nproc-per-node {gpus}")
     device = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)

@@ -213,7 +213,7 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
     name = torch.cuda.get_device_name().replace(" ", "")
     kind = next((gpu for gpu in GPUS if gpu.partition("-")[0] in name), None)
     if kind is None:
-        return [Check("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner knows")]
+        return [Check("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner supports")]
     row = _rows(scratch / "whole")[-1]
     expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
     seconds = sum(value or 0 for column, value in row.items() if column.startswith("seconds_"))
@@ -258,7 +258,7 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     """Returns a text with the exit code and the last message of a finished run."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
-    return f"exit code {done.returncode}: {(messages or lines or ['nothing was said'])[-1]}"
+    return f"exit code {done.returncode}: {(messages or lines or ['no message'])[-1]}"
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

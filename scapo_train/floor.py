@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load(given.config, given.set)
         required(config, given.config, REQUIRED)
         if config.credit.per_response:
-            raise InputError(f'credit.reference_floor is of the rewards of pieces; "{config.credit.scheme}" has none')
+            raise InputError(f'credit.reference_floor applies to rewards of pieces; "{config.credit.scheme}" has none')
         with tempfile.TemporaryDirectory(prefix="scapo-floor-") as folder, join_process_group() as process_group:
             own = ["data.evaluation=", f"run.output={folder}/{process_group.rank}"]
             own += [] if config.loss.kl else ["loss.kl=0.01"]  # without it, no reference is loaded

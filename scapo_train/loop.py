@@ -109,7 +109,9 @@ def check_health(folder: Path) -> None:
     report = read_json(path) if path.is_file() else {}
     if isinstance(report, dict) and report.get("ok") is False:
         failed = [finding["name"] for finding in report.get("findings", []) if finding["ok"] is False]
-        raise InputError(f"{', '.join(failed)} failed: mend it and run the doctor again, or remove the file", path=path)
+        raise InputError(
+            f"{', '.join(failed)} failed: fix the problem and run the doctor again, or remove the file", path=path
+        )
 
 
 class Loop(ABC):
@@ -294,9 +296,9 @@ class Loop(ABC):
                         "" if saved else ", which is not saved"
                     )
                     kind = Interrupted if stop == 2 else TimeOver
-                    raise kind(f"{place}: go on with --resume auto")
+                    raise kind(f"{place}: continue with --resume auto")
             if not self._has_learned and self.step:
-                reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
+                reason = "no update was made, so nothing is exported (metrics.jsonl: updates_left_out)"
                 raise InputError(reason, path=str(self.folder))
             if config.export:
                 self._take_best()
@@ -427,7 +429,7 @@ def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, Subs
         return _prompts(config, task.sources[: config.run.samples], models), task.reward
     path = data.evaluation_oracle or ("" if task.reward is not None else data.oracle)
     if task.reward is None and not path:
-        raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
+        raise InputError("data.evaluation requires a ground truth: --set data.evaluation_oracle=...")
     given = task.reward.truth if task.reward is not None else None
     oracle = PresenceOracle.load(path) if path or given is None else given.oracle
     vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary

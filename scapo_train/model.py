@@ -206,8 +206,10 @@ def _check_choice(settings: Model, family: Family) -> None:
         ScapoError: If the family has its own attention mechanism, or if a package is missing.
     """
     if settings.attention != "sdpa" and family.policy is SharedPolicy:
-        why = f"{family.name} shares prompts by an attention of its own"
-        raise ScapoError(f'model.attention = "{settings.attention}" is not for this model: {why}; leave it out')
+        why = f"{family.name} uses its own attention for shared prompts"
+        raise ScapoError(
+            f'model.attention = "{settings.attention}" is not supported for this model: {why}; omit the setting'
+        )
     if settings.attention == "flash_attention_2" and find_spec("flash_attn") is None:
         install = "pip install flash-attn --no-build-isolation"
         raise ScapoError(f'model.attention = "flash_attention_2" needs flash_attn: {install}')
@@ -402,7 +404,9 @@ def _same_formats(policy: Policy) -> dict[str, Tensor]:
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != {
         name: shape for name, (_, shape) in formats.items()
     }:
-        raise ScapoError("this rank builds another model of the same files: is it the same transformers everywhere?")
+        raise ScapoError(
+            "this rank builds another model from the same files: use the same version of transformers on every machine"
+        )
     for name, tensor in tensors.items():
         if tensor.is_meta:
             tensor.data = tensor.data.to(formats[name][0])

@@ -92,7 +92,7 @@ class PolicySampler:
         logits = decoding.start()
         if not bool(torch.isfinite(logits).all()):
             why = "optim.lr is too large, if there was an update; else damaged weights, or model.dtype is too narrow"
-            raise ScapoError(f"the policy's logits are not finite: {why}")
+            raise ScapoError(f"non-finite logits of the policy: {why}")
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)
         alive = torch.arange(rows, device=device)  # responses of the remaining rows

@@ -66,7 +66,9 @@ class Trainer(Loop):
         if self.config.rollout.engine == "transformers":
             return super().make_sampler(models)
         if not models.policy.packs:
-            reason = f'rollout.engine = "vllm" is not for models of the kind {models.policy.vlm.config.model_type}'
+            reason = (
+                f'rollout.engine = "vllm" does not support models of the kind {models.policy.vlm.config.model_type}'
+            )
             raise InputError(f'{reason}: set it to "transformers"')
         from .samplers.vllm import VllmSampler
 

@@ -184,7 +184,7 @@ class Updater:
             InputError: If the log-probabilities of the reference are requested and the run has no reference.
         """
         if whose == "reference" and self._reference is None:
-            raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
+            raise InputError("credit.scheme: it requests the reference's log-probabilities, which require loss.kl > 0")
         logprobs: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(lengths)
         for micro in (micro for mini in mini_batches for micro in mini):
             known = micro.old if whose == "policy" else micro.reference
@@ -388,8 +388,8 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     ]
     fine = torch.stack([torch.isfinite(tensor).all() for tensor in local]).all()
     if process_group.max(int(not fine)):
-        remedy = "go on from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"
-        raise ScapoError(f"step {step}: weights are not finite; {remedy}")
+        remedy = "resume from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"
+        raise ScapoError(f"step {step}: non-finite weights; {remedy}")
 
 
 def evenly(lengths: Sequence[int], number: int) -> list[list[int]]:

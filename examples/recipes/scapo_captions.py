@@ -42,7 +42,7 @@ class CaptionTaskConfig(vf.TaskConfig):
 
 
 class CaptionConfig(vf.TasksetConfig):
-    """Which images."""
+    """Settings of the task set: the prompts and the task."""
 
     data: Path
     task: CaptionTaskConfig

@@ -59,7 +59,7 @@ SPECIAL = (
 
 
 def draw(rng: random.Random) -> tuple[Any, list[str]]:
-    """A picture of one to three objects in four cells, and what each cell shows."""
+    """Returns a picture of one to three objects in four cells, and the content of each cell."""
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (SIDE, SIDE), (20, 20, 20))
@@ -86,14 +86,14 @@ def write_pictures(folder: Path, numbers: range, rng: random.Random, prefix: str
 
 
 def asked(question: str, label: str) -> str:
-    """The text of a judge's question, as the project fills its field."""
+    """Returns the prompt of a judge's question, as the project writes it."""
     labels = PAIR if question == "joint" else (label,)
     form = "{" + ", ".join(f'"{each}": true or false' for each in labels) + "}"
     return (JOINT if question == "joint" else COARSE).replace("{answer}", form)
 
 
 def verdict(question: str, shown: set[str], label: str) -> str:
-    """What the judge is trained to say."""
+    """Returns the answer that the judge learns in training."""
     if question == "joint":
         said = ", ".join(f'"{each}": {json.dumps(each in shown)}' for each in PAIR)
     else:
@@ -102,7 +102,7 @@ def verdict(question: str, shown: set[str], label: str) -> str:
 
 
 def caption(shown: set[str], rng: random.Random) -> str:
-    """What the policy is trained to say: four of five objects, and one of ten that are not there."""
+    """Returns a training caption. It names 80 % of the present objects and 10 % of the absent ones."""
     named = [label for label in LABELS if rng.random() < (0.8 if label in shown else 0.1)]
     sentences = [SPOKEN.format(label) for label in named or [rng.choice(LABELS)]]
     return " ".join([*sentences, *([SHELF] if rng.random() < 0.3 else [])])
@@ -178,7 +178,7 @@ def write_amber(folder: Path, shown: dict[str, list[str]]) -> None:
 
 
 def phd(image: str, shown: list[str], odd: bool = False) -> dict[str, Any]:
-    """A record of PhD's ``data.json``: of a photograph, or of a generated picture against common sense."""
+    """Returns a record of PhD's ``data.json`` for a photograph or for a counter-common-sense picture."""
     absent = next(label for label in LABELS if label not in shown)
     return {
         "image_id": image, "task": "object", "yes_question": ASKED.format(shown[0]),
@@ -190,7 +190,7 @@ def phd(image: str, shown: list[str], odd: bool = False) -> dict[str, Any]:
 
 
 def mmhal(image: str, shown: list[str]) -> dict[str, Any]:
-    """A question as MMHal-Bench has them."""
+    """Returns a question in the format of MMHal-Bench."""
     return {
         "id": f"mmhal-{image}", "image": f"{image}.png", "image_id": image, "question": DESCRIBE[0],
         "question_type": "holistic", "gt_answer": " ".join(map(SPOKEN.format, shown)), "image_content": shown,
@@ -415,7 +415,7 @@ def tokenizer(texts: list[str], image: str) -> Any:
 
 
 def turn(processor: Any, text: str, with_picture: bool) -> str:
-    """A prompt as the engines write it."""
+    """Returns a prompt in the form that the engines use."""
     picture = [{"type": "image"}] if with_picture else []
     asked_of_it = {"role": "user", "content": [*picture, {"type": "text", "text": text}]}
     return str(processor.apply_chat_template([asked_of_it], tokenize=False, add_generation_prompt=True))
@@ -429,7 +429,7 @@ def conversation(processor: Any, picture: Any, question: str, said: str) -> list
 
 
 def update(parameters: Any, optimizer: Any, loss: Any) -> None:
-    """One step of training."""
+    """Makes one training step."""
     import torch
 
     optimizer.zero_grad()

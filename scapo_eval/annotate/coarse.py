@@ -104,7 +104,7 @@ class JudgedClaims:
             if scene is not None
         }
         if not any(states.values()):
-            raise InputError(f"no judged claim of {', '.join(kinds)} about the images", path=path)
+            raise InputError(f"no judged claims about the images (kinds: {', '.join(kinds)})", path=path)
         return cls(f"{Path(path).name}@{scenes.fingerprint}", states, scenes.notes)
 
     def store(self, store: Store, rows: NDArray[np.bool_]) -> None:
@@ -164,18 +164,18 @@ def open_or_create(
         store.close()
         have, want = set(begun), set(wanted)
         reason = (
-            f"was begun with other images: {len(have - want):,} of its {len(have):,} are not in the list, "
+            f"was started with other images: {len(have - want):,} of its {len(have):,} are not in the list, "
             f"{len(want - have):,} of the list are not in it"
             if have != want
-            else "was begun with the same images in another order; give them in the order of the first start"
+            else "was started with the same images in another order; use the original order"
         )
         raise InputError(reason, path=folder)
     if store.claims != tuple(claim for image in wanted for claim in (claims or {}).get(image, ())):
         store.close()
         reason = (
-            "was begun with other claims; give the same captions and kinds, or choose another folder"
+            "was started with other claims; use the same captions and kinds, or choose another folder"
             if store.claims
-            else "was begun with labels, not with claims; choose another folder"
+            else "was started with labels, not with claims; choose another folder"
         )
         raise InputError(reason, path=folder)
     return store

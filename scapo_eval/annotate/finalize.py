@@ -147,7 +147,7 @@ def _what_is_open(store: Store, cells: int, never: int) -> str:
         [f"{cells - never:,} without a readable verdict (listed in {store.folder / UNREAD})"] if cells > never else []
     )
     return (
-        f"{cells:,} cells are open: {', '.join(parts)}. Ask them again (another --seed draws other answers), let a "
+        f"{cells:,} cells are open: {', '.join(parts)}. Repeat their requests (with another --seed), let a "
         "person decide them (`annotate qc draw --undecided`), or write them as unknown with --allow-unknown"
     )
 
@@ -373,7 +373,7 @@ def _probabilities_section(said: Any) -> list[str]:
 
 def _quality(summary: Any) -> list[str]:
     if not isinstance(summary, dict):
-        return ["**None**: nobody has checked this matrix; its error is unknown."]
+        return ["**None**: no person has checked this matrix, so its error rate is unknown."]
     overall = overall_table(summary)
     bounds = _table(*overall) if overall else [f"No overall bounds: {summary['overall_missing']}."]
     return [*_table(*rounds_table(summary)), "", *bounds, "", *_table(*labels_table(summary))]
@@ -381,7 +381,7 @@ def _quality(summary: Any) -> list[str]:
 
 def _pool(card: Any) -> list[str]:
     if not isinstance(card, dict):
-        return ["The images were given as they are, not drawn by `annotate sample`.", ""]
+        return ["The images come from a list and were not drawn by `annotate sample`.", ""]
     kept_out = (
         "; ".join(f"{exclusion['source']} ({exclusion['images']:,} images)" for exclusion in card["excluded"])
         or "nothing"
@@ -389,6 +389,6 @@ def _pool(card: Any) -> list[str]:
     pool = card["pool"]
     return [
         f"Drawn with seed {card['seed']} from {pool['images']:,} images of {', '.join(pool['sources'])} "
-        f"(hash {pool['hash']}). Kept out: {kept_out}.",
+        f"(hash {pool['hash']}). Excluded: {kept_out}.",
         "",
     ]

@@ -140,10 +140,12 @@ class Template:
         }
         user = fill(self.user, fields)
         if silent := [label for label in labels if label.casefold() not in user.casefold()]:
-            reason = f"the prompt never names the label '{silent[0]}' (write it, or {{object}} in its place)"
+            reason = (
+                f"the prompt does not contain the label '{silent[0]}' (write the label, or the placeholder {{object}})"
+            )
             raise InputError(reason, path=self.source or self.name)
         if one_word and (len(labels) > 1 or '{"' in user or not {"yes", "no"} <= set(re.findall(r"\w+", user.lower()))):
-            reason = "a probability needs a prompt about one label that asks for one word, yes or no ({verdict})"
+            reason = "a probability requires a prompt about one label with a one-word answer, yes or no ({verdict})"
             raise InputError(reason, path=self.source or self.name)
         return LabelPrompt(self.name, kind, tuple(labels), fill(self.system, fields), user, YES_NO if one_word else ())
 

@@ -72,7 +72,7 @@ def prompts_for(
         if label not in vocabulary.label_ids:
             raise InputError(f"unknown label '{label}': not in the run's vocabulary")
         if everything.count(label) > 1:
-            reason = f"'{label}' would be asked by two prompts; name it once, alone or in one group"
+            reason = f"two prompts ask about '{label}'; list it once, alone or in one group"
             raise InputError(reason)
     prompts = []
     for label in wanted:
@@ -93,7 +93,7 @@ def _general(name: str, labels: Sequence[str], published: bool) -> Template:
     paper_text = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)
     if paper_text is None:
         printed = "; ".join(", ".join(known) for known in PAPER)
-        raise InputError(f"the paper prints no text for {', '.join(labels)} (it does for {printed})")
+        raise InputError(f"the paper contains no prompt for {', '.join(labels)} (only for {printed})")
     return Template.published(paper_text)
 
 

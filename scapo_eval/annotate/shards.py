@@ -35,7 +35,7 @@ def keep_shard(store: Store, shard: Shard | None) -> None:
         return
     if had is not None or len(store):
         begun = f"shard {had}" if had else "a whole run, not as a shard"
-        raise InputError(f"was begun as {begun}; choose another folder", path=str(store.folder))
+        raise InputError(f"was started as {begun}; choose another folder", path=str(store.folder))
     assert shard is not None
     with atomic_write(path) as stream:
         stream.write(dump_json({"number": shard.number, "of": shard.of}))
@@ -82,16 +82,18 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
         first = stores[0]
         for folder, store in zip(ordered, stores, strict=True):
             if store.image_ids != first.image_ids:
-                raise InputError(f"is a shard of other work than {ordered[0]}: its images differ", path=folder)
+                raise InputError(f"does not belong to the same run as {ordered[0]}: its images differ", path=folder)
             if store.claims != first.claims:
-                raise InputError(f"is a shard of other work than {ordered[0]}: its claims differ", path=folder)
+                raise InputError(f"does not belong to the same run as {ordered[0]}: its claims differ", path=folder)
             if store.vocabulary.fingerprint != first.vocabulary.fingerprint:
-                raise InputError(f"is a shard of other work than {ordered[0]}: its vocabulary differs", path=folder)
+                raise InputError(
+                    f"does not belong to the same run as {ordered[0]}: its vocabulary differs", path=folder
+                )
             judged = (store.provenance_ids >= 0).any(axis=1)
             if (foreign := np.flatnonzero(judged & ~rows_of(store, shards[folder]))).size:
                 image = store.image_ids[int(foreign[0])]
                 raise InputError(
-                    f"holds verdicts on image {image}, which is not in shard {shards[folder]}", path=folder
+                    f"contains verdicts on image {image}, which is not in shard {shards[folder]}", path=folder
                 )
         whole = Store.create(output, first.images, first.vocabulary, first.claims_of_images)
         try:
@@ -111,7 +113,7 @@ def _fill(whole: Store, stores: Sequence[Store]) -> None:
         for row in store.lines(UNREAD, dict[str, str]):
             cell = whole.find(row)
             if cell is None:
-                raise InputError("damaged: names no cell of the run", path=str(store.folder / UNREAD))
+                raise InputError("damaged: contains a cell that is not in the run", path=str(store.folder / UNREAD))
             if whole.matrix[cell] == UNKNOWN:
                 whole.append(UNREAD, row)
     if (pool := stores[0].folder / "pool.json").exists():

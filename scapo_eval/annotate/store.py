@@ -206,9 +206,9 @@ class Store:
             raise InputError("damaged: 'vocabulary' has no name or fingerprint", path=str(folder / "run.json"))
         if vocabulary is not None and vocabulary.fingerprint != made["fingerprint"]:
             reason = (
-                f"was begun with the vocabulary '{made['name']}' (fingerprint {made['fingerprint']}), but "
+                f"was started with the vocabulary '{made['name']}' (fingerprint {made['fingerprint']}), but "
                 f"'{vocabulary.name}' has {vocabulary.fingerprint}: labels or aliases have changed. Go on with "
-                f"{folder / 'vocabulary.json'}, or begin another run"
+                f"{folder / 'vocabulary.json'}, or start another run"
             )
             raise InputError(reason, path=str(folder))
         store = cls()
@@ -247,7 +247,9 @@ class Store:
             InputError: If the cells are claims.
         """
         if self.claims:
-            raise InputError("the cells of this run are claims, and this command needs labels", path=str(self.folder))
+            raise InputError(
+                "the cells of this run are claims, but this command requires labels", path=str(self.folder)
+            )
 
     @property
     def claims_of_images(self) -> dict[str, list[ClaimKey]] | None:
@@ -588,7 +590,7 @@ class Store:
         images, labels = self.matrix.shape
         for name, limit in (("row", images), ("label", labels), ("source", len(self._provenances))):
             if len(records) and records[name].max() >= limit:
-                raise self._damaged(f"{what} names {name} {records[name].max()}")
+                raise self._damaged(f"{what} refers to {name} {records[name].max()}, which does not exist")
 
     def _check(self, records: NDArray[np.void]) -> None:
         self._check_cells(records, "a verdict")
@@ -637,7 +639,7 @@ class Store:
 
     def _must_write(self) -> None:
         if self._lock is None:
-            raise InputError("the run is open for reading only", path=str(self.folder))
+            raise InputError("the run is read-only", path=str(self.folder))
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -680,7 +682,7 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
         for name in _RECORD.names or ():
             column = columns[name]
             if column.dtype != _RECORD[name] or column.shape != versions.shape:
-                raise ValueError(f"'{name}' is of another type or size")
+                raise ValueError(f"'{name}' has the wrong type or size")
             versions[name] = column
         generation = int(columns["generation"][()])
     return generation, versions
@@ -700,7 +702,7 @@ def _lock(folder: Path) -> int:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
         who = f"process {holder}" if holder else "another process"
-        raise InputError(f"{who} is writing this run; wait for it, or end it", path=str(folder))
+        raise InputError(f"{who} is writing this run; wait for it, or stop it", path=str(folder))
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock

@@ -66,6 +66,6 @@ def missing_data(error: LookupError) -> str:
     """Returns a message that names missing NLTK data and the command that downloads the data."""
     wanted = next((name for name in NLTK_DATA if name in str(error)), "")
     return (
-        f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "
-        f"'python -m nltk.downloader {' '.join(NLTK_DATA)}', or set NLTK_DATA to the folder that has them"
+        f"NLTK data not found{f' ({wanted})' if wanted else ''}; download them with "
+        f"'python -m nltk.downloader {' '.join(NLTK_DATA)}', or set NLTK_DATA to their folder"
     )

@@ -38,8 +38,8 @@ def process_pool(
         yield pool
     except BrokenProcessPool:
         raise ScapoError(
-            f"one of {workers} worker processes was killed, as a rule because the memory was full (every one holds all "
-            f"that it works with); try fewer {option}"
+            f"one of {workers} worker processes was killed, usually because the memory was full (each process has "
+            f"its own copy of the data); use fewer {option}"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

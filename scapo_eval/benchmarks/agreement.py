@@ -40,7 +40,7 @@ FITS = 6.0
 _BLOCKS = 16  # stored blocks; longer files store every second, fourth, ... block
 _MATRIX = 400  # captions for estimating the variance
 _SHIFTS = [s for k in range(1, 11) for s in (k, -k)]
-_ANY_IDS = "--any-ids scores them as they are; in Python any_ids=True"
+_ANY_IDS = "to score them anyway: --any-ids, in Python any_ids=True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class Fit:
         if best is None:
             return agreement, None
         return agreement, (
-            f"the captions do not belong to the images whose ids they carry: {confirmed:.0%} of what they claim is "
-            f"there, {chance:.0%} by chance, and {best[2]:.0%} {best[1]}; {_ANY_IDS}"
+            f"the captions do not belong to the images with their ids: {confirmed:.0%} of their claims are "
+            f"true, {chance:.0%} by chance, and {best[2]:.0%} {best[1]}; {_ANY_IDS}"
         )
 
 
@@ -328,7 +328,7 @@ def likely_ids(unknown: Sequence[str], known: Sequence[str]) -> str | None:
         meant.pop("", None)
         readable = [(image, meant[read(image)]) for image in unknown if read(image) in meant]
         if 2 * len(readable) > len(unknown):
-            return f"; {what} match: is '{readable[0][0]}' the image '{readable[0][1]}'? Then write that id"
+            return f"; {what} match: is '{readable[0][0]}' the image '{readable[0][1]}'? If so, use that id"
     numbers = sorted(int(image) for image in unknown if image.isdecimal() and len(image) < 16)
     if len(numbers) == len(unknown) > 2 and numbers[-1] - numbers[0] < 2 * len(numbers) and numbers[0] < len(numbers):
         return "; they look like row numbers, not ids"

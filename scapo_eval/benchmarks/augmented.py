@@ -55,7 +55,10 @@ def augmented_runs(
     runs = score(sources, truth, parser_name, resampling or Resampling(), warn)
     described = [_has_description(path) for path in sources.values()]
     if described[0] and not all(described):
-        warn(f"{runs[0].name} is the baseline, and it is the augmented one: put the answers without descriptions first")
+        warn(
+            f"{runs[0].name} is the baseline, but contains augmented answers; "
+            "list the answers without descriptions first"
+        )
     elif not any(described[1:]):
         warn("no file after the first contains answers with a description (field 'description')")
     return [
@@ -95,7 +98,7 @@ def _score(
     parser: str | None = None,
 ) -> list[Run]:
     if len(systems.given) < 2:
-        raise OptionError("give the answers without descriptions first, then the augmented ones")
+        raise OptionError("list the answers without descriptions first, then the augmented ones")
     truth = questions or ((data,) if data else ())
     return augmented_runs(
         benchmark, systems.named(), truth, parser_name=parser, resampling=systems.resampling, warn=systems.warn

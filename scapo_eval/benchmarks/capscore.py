@@ -604,8 +604,10 @@ def scores_of(
     notes = (*damage, *tally.notes, *truth_notes(first, tally.mentioned), *further)
     among = tally.table.counts().get("among_references", 0)
     if among and scorer.words is not None and not scorer.words.leave_out_self:
-        remedy = "compare each with the others by --leave-out-self (leave_out_self=True in Python)"
-        notes += (f"{among:,} captions are among their own references, which they agree with by themselves; {remedy}",)
+        remedy = "compare each with the other references only: --leave-out-self (leave_out_self=True in Python)"
+        notes += (
+            f"{among:,} captions are also references of their own images, and therefore agree with them; {remedy}",
+        )
     return CaptionScores(
         name=name,
         signature=signature,
@@ -638,7 +640,7 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     for captions in blocks:
         for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
             if present is None:
-                reason = "no truth: give --truth FILE (in Python truth=), or 'objects' in every record"
+                reason = "missing ground truth: use --truth FILE (in Python truth=), or add 'objects' to every record"
                 faults.add(InputError(reason, path=source, line=number))
             elif set(objects.setdefault(image, present)) != set(present):
                 reason = f"image {image} has other 'objects' than in an earlier record"

@@ -263,7 +263,7 @@ def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
         if counts[f"unknown_{kind}"]
     ]
     if shares:
-        yield f"claims that no source decides, which do not count: {', '.join(shares)}"
+        yield f"undecided claims, which are not counted: {', '.join(shares)}"
 
 
 def _score(
@@ -279,7 +279,7 @@ def _score(
     labels, options = Vocabulary.of(vocabulary), scoring or ScoringOptions()
     known = [Scenes.load(source, labels) for source in sources_of(scenes)]
     if truth is None and not known:
-        raise OptionError("what is in the images? give --truth, --scenes, or both")
+        raise OptionError("missing ground truth: use --truth, --scenes, or both")
     presence = presence_in(known, labels) if truth is None else PresenceOracle.of(truth)
     present = Truth.of(presence, labels, any_fingerprint=options.any_fingerprint)
     score = partial(score_claims, truth=present, scenes=known, kinds=kinds_of(kinds), options=options)

@@ -120,7 +120,7 @@ class CountedBenchmark(Benchmark):
     def _checked(self, record: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, int]:
         counts = self.count(record, **options)
         if unknown := [name for name in counts if name not in self.columns]:
-            raise ValueError(f"'{self.name}' counts what is not among its columns: {', '.join(unknown)}")
+            raise ValueError(f"'{self.name}' returns counts that are not columns: {', '.join(unknown)}")
         for name, value in counts.items():
             if value != int(value) or value < 0:
                 raise ValueError(f"'{self.name}' must count non-negative whole numbers, and {name} is {value!r}")

@@ -212,7 +212,9 @@ def _score(
 ) -> list[Run]:
     truths, vocabularies = _several(truth), _several(vocabulary or DEFAULT_VOCABULARY)
     if len(vocabularies) != len(truths):
-        raise OptionError(f"{len(truths)} --truth for {len(vocabularies)} --vocabulary: give one for each")
+        raise OptionError(
+            f"{len(truths)} --truth for {len(vocabularies)} --vocabulary: specify one --truth for each vocabulary"
+        )
     annotations = [
         (Vocabulary.of(labels), PresenceOracle.of(given)) for labels, given in zip(vocabularies, truths, strict=True)
     ]

@@ -268,7 +268,8 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[JudgedD
     raise_faults(path, faults, "claims", nothing=not descriptions)
     if all(description.claims is None for description in descriptions):
         raise InputError(
-            f"the claims of none of the {len(descriptions):,} descriptions could be read; ask again", path=name
+            f"the claims of none of the {len(descriptions):,} descriptions could be read; repeat the requests",
+            path=name,
         )
     return descriptions
 
@@ -308,7 +309,7 @@ def _own(record: Record, line: int, identity: str | None) -> JudgedDescription:
     number = len(references or ())
     for match in matched or ():
         if match is not None and not 0 <= match < number:
-            raise ValueError(f"'matched' names reference claim {match} of {number} (from 0)")
+            raise ValueError(f"'matched' refers to reference claim {match} of {number} (from 0)")
     trials = () if true is None or matched is None else (JudgeTrial(true, matched),)
     judging = Judging.of(record)
     return JudgedDescription(line, image, claims, descriptive, true, trials, references, answers, judging, unread)
@@ -396,11 +397,11 @@ def facts_run(name: str, descriptions: Sequence[JudgedDescription], resampling: 
     judgings = [description.judging for description in descriptions]
     notes = Judging.notes(judgings)
     if unread:
-        notes.append(f"{unread:,} descriptions with a verdict that could not be read, omitted where it is needed")
+        notes.append(f"{unread:,} descriptions have unreadable verdicts, and metrics that require these omit them")
     if 0 < alone < len(descriptions):
         notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore omit them")
     if empty:
-        notes.append(f"{empty:,} descriptions without a claim: no precision, recall and F1 of 0")
+        notes.append(f"{empty:,} descriptions have no claims: no precision, and a recall and F1 of 0")
     return Run(
         name=name,
         signature=Signature.of(

@@ -108,7 +108,7 @@ def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_
 
 def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:
     if "faithscore" in record and "num_samples" in record:
-        raise ValueError("only FaithScore's mean; the facts of each answer are needed (its fact_scores)")
+        raise ValueError("contains only FaithScore's mean; the facts of each answer (fact_scores) are required")
     verdicts = _first(record, _VERDICTS)
     if verdicts is None:
         raise ValueError(f"missing key 'verified' (found: {', '.join(record)})")

@@ -231,7 +231,7 @@ def joined_answers(
         what = f"{len(kept):,} questions, without the {len(without):,} that are asked without a figure"
         note = what if without else f"{len(kept):,} questions, none of them without a figure"
     elif not without:
-        raise InputError("no question is asked without a figure, so --text-only in has nothing to count", path=source)
+        raise InputError("no question is asked without a figure, which --text-only in requires", path=source)
     else:
         note, left = f"{len(questions):,} questions, {len(without):,} of them asked without a figure", 0
     answers = joined(found, questions, source=source, notes=[*notes, note], **{"benchmark": "hallusionbench", **more})
@@ -411,7 +411,8 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
     if unparsed:
         told = f"; {unclear:,} of them to questions without a figure, for which this is correct" if unclear else ""
         notes.append(
-            f"{unparsed:,} of {len(answers.graded):,} answers say neither yes nor no to the parser '{parser}'{told}"
+            f"{unparsed:,} of {len(answers.graded):,} answers are neither yes nor no "
+            f"according to the parser '{parser}'{told}"
         )
     if not _asks_originals(answers.questions):
         notes.append("LH, VI and Mixed need the questions about every original, also those without a figure")

@@ -302,7 +302,7 @@ def joined(
             raise InputError(f"nothing to score: {note}", path=source)
         notes = (note, *notes)
     if not n:
-        raise InputError("the file holds no answers", path=source)
+        raise InputError("the file contains no answers", path=source)
     for part, (differing, answer, named) in found.differing.items():
         if differing > MISMATCHES * found.named[part]:
             raise _other_questions(source, answer, named, differing, found.named[part], part)
@@ -315,7 +315,7 @@ def joined(
     graded = tuple(Graded(question, whose[k], SAYS[found.said[k]]) for question, k in answered)
     decided = sum(found.decided[k] for k in first.values())
     if 5 * decided < len(graded) and (looks := hint([*whose, *found.strangers], benchmark)):
-        raise InputError(f"only {decided:,} of {len(graded):,} answers say yes or no at all{looks}", path=source)
+        raise InputError(f"only {decided:,} of {len(graded):,} answers contain yes or no{looks}", path=source)
     relabeled = sum(found.relabeled[k] for k in first.values())
     repeated = [whose[k] for k in duplicates]
     return JoinedAnswers(
@@ -393,14 +393,14 @@ def _notes(
         yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
     if matches.n_strangers:
         place = _place(matches.strangers[0])
-        yield f"omitted: {_many(matches.n_strangers, 'answer')} to no known question (first: {place})"
+        yield f"omitted: {_many(matches.n_strangers, 'answer')} to unknown questions (first: {place})"
     if duplicates:
         repeated = _many(len(duplicates), "repeated answer")
-        yield f"omitted: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
+        yield f"omitted: {repeated}; only the first answer to a question counts (first: {_place(duplicates[0])})"
     if relabeled:
-        yield f"{_many(relabeled, 'answer')} with another label than the question's, which counts"
+        yield f"{_many(relabeled, 'answer')} with another label than the question; the question's label counts"
     if graded and not any(item.question.image for item in graded):
-        yield "no image is named, so every question is resampled on its own"
+        yield "the records contain no images, so questions are resampled instead of images"
 
 
 def _many(n: int, noun: str) -> str:
@@ -418,9 +418,9 @@ def _other_questions(
     if answer.question is not None and not _asks(answer, question):
         what, ours, theirs = ("question", answer.question, question.text)
     return InputError(
-        f"{differing:,} of {total:,} answers{f' of {part}' if part else ''} carry another {what} than their id names "
-        f"({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids count something else, or the questions are "
-        f"another version; if only the wording differs, remove the {what} from the answers",
+        f"{differing:,} of {total:,} answers{f' of {part}' if part else ''} have another {what} than the question "
+        f"with their id ({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids have another meaning, or "
+        f"the questions are another version; if only the wording differs, remove the {what} from the answers",
         path=source,
         line=answer.line or None,
     )
@@ -430,7 +430,8 @@ def _other_benchmark(source: str, matches: Matches, total: int, benchmark: str |
     strangers = matches.strangers
     own_labels = "; to score by the labels in the answers, omit the questions"
     return InputError(
-        f"{matches.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
+        f"{matches.n_strangers:,} of {total:,} answers have an id that is not in the questions "
+        f"(first: id {strangers[0].id!r})"
         + hint(strangers, benchmark)
         + (own_labels if all(answer.label for answer in strangers) else ""),
         path=source,

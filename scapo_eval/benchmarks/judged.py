@@ -97,7 +97,7 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
     if nothing and faults.total > 1:
         first = faults.errors[0]
         looks = file_looks_like(path)
-        reason = f"{first.reason}; none of the {faults.total:,} records holds {wanted}"
+        reason = f"{first.reason}; none of the {faults.total:,} records contains {wanted}"
         raise InputError(f"{reason}; they look like {looks}" if looks else reason, path=first.path, line=first.line)
     faults.raise_if_any()
 

@@ -111,14 +111,16 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
             question = record.get("question", record.get("prompt"))
             earlier = seen.setdefault((rating.image, str(question)), line)
             if earlier != line:
-                faults.add(InputError(f"the question of line {earlier} is rated again", path=name, line=line))
+                faults.add(InputError(f"a second rating of the question on line {earlier}", path=name, line=line))
         if isinstance(record.get("model"), str) and "choices" not in record:  # in completions, it is the judge
             models.setdefault(record["model"], line)
     if len(models) > 1:
-        faults.add(mixed_models(name, list(models.values())[1], models, "give each model's ratings on their own"))
+        faults.add(mixed_models(name, list(models.values())[1], models, "use a separate file for each model"))
     raise_faults(path, faults, "ratings", nothing=not ratings)
     if all(rating.rating is None for rating in ratings):
-        raise InputError(f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})", path=name)
+        raise InputError(
+            f"none of the {len(ratings):,} verdicts contains a rating (Rating: 0 to {TOP_RATING})", path=name
+        )
     if len(ratings) == QUESTIONS and all(rating.question_type is None for rating in ratings):
         types = TYPES * (QUESTIONS // len(TYPES))
         ratings = [replace(r, question_type=question_type) for r, question_type in zip(ratings, types, strict=True)]
@@ -155,8 +157,12 @@ def _rating_value(record: Record) -> int | None:
         judged = [record[key] for key in _JUDGED if key in record]
         text = judged[0] if judged else None
         if not judged and "rating" not in record:
-            hint = "; these are answers, judge them first" if {"model_answer", "response"} & set(record) else ""
-            raise ValueError(f"neither 'rating' nor {_JUDGED[0]!r} (found: {', '.join(record)}){hint}")
+            hint = (
+                "; these are answers: rate them first (scapo-eval judge mmhal)"
+                if {"model_answer", "response"} & set(record)
+                else ""
+            )
+            raise ValueError(f"missing key 'rating' or {_JUDGED[0]!r} (found: {', '.join(record)}){hint}")
     if text is None:  # no answer from the judge
         return None
     if not isinstance(text, str):
@@ -225,7 +231,9 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         share = len(ratings) / QUESTIONS
         notes.append(f"{len(ratings)} of MMHal-Bench's {QUESTIONS} questions ({share:.0%})")
     if unparsed:
-        notes.append(f"{unparsed} verdicts give no or several ratings; the official script takes them as 0")
+        notes.append(
+            f"{unparsed} verdicts contain no rating or several ratings, and count as 0, as in the official script"
+        )
     printed: dict[str, float | str | None] = {}
     if whole:
         official = [rating or 0 for rating in given]

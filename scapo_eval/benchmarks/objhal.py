@@ -301,21 +301,21 @@ def read_judged(path: Readable, *, warn: Warn, on_error: ErrorHandler | None = N
             reason = f"'extracted' must be a list of strings or null, not {json_type(listed)}"
             faults.add(InputError(reason, path=name, line=line))
         elif list(lists.setdefault(str(record.get("caption")), listed)) != listed:
-            faults.add(InputError("this caption has another list than before", path=name, line=line))
+            faults.add(InputError("this caption has two different lists", path=name, line=line))
         else:
             rows.append((line, record))
             ways.setdefault((Judging.of(record), record.get("unfinished") == "dropped"), line)
     captions = captions_of(name, rows, faults)
     faults.raise_if_any()
     if not rows:
-        raise InputError(f"none of the {unread:,} lists could be read by the judge's verb; ask again", path=name)
+        raise InputError(f"none of the {unread:,} lists could be read; repeat the requests of judge objhal", path=name)
     if len(ways) > 1:
         several = " and ".join(
             f"{way.judge or 'unnamed'} (prompt {way.prompt or 'unknown'}{f', {way.sampling}' if way.sampling else ''}"
             f"{', unfinished dropped' if dropped else ''})"
             for way, dropped in ways
         )
-        raise InputError(f"lists that were made in several ways: {several}", path=name, line=list(ways.values())[1])
+        raise InputError(f"the lists were made in different ways: {several}", path=name, line=list(ways.values())[1])
     [(judging, unfinished)] = ways
     return Judged(captions, lists, judging, unread, unfinished)
 
@@ -365,11 +365,13 @@ def score_objhal(
     judged: Judged | None = None
     if source == "judge" or (source == "auto" and _holds_lists(path)):
         if options.drop_unfinished:
-            raise InputError("the judge has read the captions already; give --drop-unfinished to judge objhal")
+            raise InputError("the judge has already read the captions; use --drop-unfinished with judge objhal")
         judged = read_judged(path, warn=damage.append, on_error=skipped.append if options.skip_bad else None)
         profile = Listed(profile, judged.lists, judged.judging, names)
     elif names != "words":
-        raise InputError(f"the name rule '{names}' is for a judge's lists, and there are none", path=display_name(path))
+        raise InputError(
+            f"the name rule '{names}' requires a judge's lists, and there are none", path=display_name(path)
+        )
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
     scorer = ObjHalScorer((truth,), options.on_unknown_image == "skip", profile=profile)
     sums = tally(
@@ -384,7 +386,7 @@ def score_objhal(
         given=path,
     )
     unread = judged.unread if judged else 0
-    notes = [f"{unread:,} captions omitted: what the judge said of them could not be read"] if unread else []
+    notes = [f"{unread:,} captions omitted: the judge's lists for them could not be read"] if unread else []
     if judged is None:
         notes.append("objects found by the matcher; published values have a language model list them (judge objhal)")
     return Run(

@@ -234,7 +234,7 @@ def pair_file(
             continue
         asked = response.prompt or prompt
         if not asked:
-            faults.append(InputError("no prompt in the record: give --prompt", path=str(path), line=response.line))
+            faults.append(InputError("the record contains no prompt; use --prompt", path=str(path), line=response.line))
         else:
             responses.append(ForeignCaption(response.line, response.image_id, response.caption, prompt=asked))
     if faults:

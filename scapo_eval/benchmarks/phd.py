@@ -113,7 +113,7 @@ def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for key, context in contexts.items():
         mode = parse_mode(str(key))
         if not isinstance(context, str):
-            raise ValueError(f"the context {key!r} must be a text")
+            raise ValueError(f"the context {key!r} must be a string")
         yield mode, context
 
 
@@ -176,7 +176,7 @@ def read_phd_answers(
     source, answers = answers_to("phd", path, model=model, warn=warn)
     if not any(answer.mode or benchmark_of(answer) for answer in answers) and (looks := looks_like(answers)):
         raise InputError(
-            f"no answer names a PhD mode; the file looks like {looks}", path=source, line=answers[0].line or None
+            f"no answer contains a PhD mode; the file looks like {looks}", path=source, line=answers[0].line or None
         )
     if questions is not None:
         return finished(join_keyed(answers, questions, parse, keyed, source=source, benchmark="phd"))
@@ -213,7 +213,9 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
     if given is None:
-        raise InputError(f"no 'mode' (id {answer.id!r}): base, sec, icc or ccs", path=source, line=answer.line or None)
+        raise InputError(
+            f"missing key 'mode' (id {answer.id!r}): base, sec, icc or ccs", path=source, line=answer.line or None
+        )
     try:
         return replace(answer, mode=parse_mode(given), task=_task(answer.task))
     except ValueError as error:

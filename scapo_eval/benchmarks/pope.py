@@ -53,8 +53,8 @@ def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
         for question in read_questions(path, _category_in(Path(str(path)).name)):
             if question.id in questions:
                 raise InputError(
-                    f"the id {question.id!r} is in an earlier question file, too; score each data set on its own, and "
-                    f"let the file's name (or a field 'category') say {', '.join(CATEGORIES)}",
+                    f"the id {question.id!r} appears in two question files; score each data set separately, and "
+                    f"state the category in the file name or in a field 'category' ({', '.join(CATEGORIES)})",
                     path=display_name(path),
                 )
             questions[question.id] = question

@@ -192,7 +192,7 @@ class Protocol:
         except (msgspec.DecodeError, ValueError) as error:
             raise InputError(f"not a valid protocol: {error}", path=source) from None
         if images is not None and file.image_ids_hash not in (None, digest(images)):
-            raise InputError(f"the image ids hash to {digest(images)}, not to {file.image_ids_hash}", path=source)
+            raise InputError(f"the hash of the image ids is {digest(images)}, not {file.image_ids_hash}", path=source)
         return cls(
             name=file.name,
             title=file.title,
@@ -235,7 +235,7 @@ class Protocol:
         """
         if self.facts is None:
             where = f" ({'; '.join(self.needs)})" if self.needs else ""
-            raise InputError(f"the protocol '{self.name}' carries no truth{where}", path=self.path)
+            raise InputError(f"the protocol '{self.name}' contains no ground truth{where}", path=self.path)
         shipped = Path(str(resources.files(__package__))) / "protocols" / "facts"
         for folder in (Path(self.path).parent, shipped) if self.path else (shipped,):
             if (path := folder / self.facts).is_file():
@@ -314,21 +314,22 @@ class Protocol:
 
     def _other_number(self, records: int) -> Iterator[str]:
         if self.records is not None and records not in self.records:
-            yield f"{records:,} records in place of {' or '.join(f'{number:,}' for number in self.records)}"
+            yield f"{records:,} records instead of {' or '.join(f'{number:,}' for number in self.records)}"
 
     def _other_request(self, sample: ProtocolFacts) -> Iterator[str]:
         if self.prompts and (others := sorted(set(sample.prompts) - set(self.prompts))):
-            yield f"the prompt {others[0]!r:.100} in place of {' or '.join(map(repr, self.prompts))}"
+            yield f"the prompt {others[0]!r:.100} instead of {' or '.join(map(repr, self.prompts))}"
         limit = self.decoding.get("max_new_tokens")
         if limit is not None and sample.max_new_tokens not in (None, limit):
-            yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
+            yield f"at most {sample.max_new_tokens:,} new tokens instead of {limit:,}"
 
     def remarks(self, run: Run) -> Iterator[str]:
         """Yields one sentence for each setting of a run that differs from the settings of the published values."""
         for key, wanted in self.settings.get(run.metric_set.name, {}).items():
             value = run.signature.fields.get(key)
             if value != wanted:
-                yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {value or 'unset'}"
+                own = f"this run uses {value or 'unset'}"
+                yield f"published values of '{self.name}' use {key} {wanted or 'unset'}, but {own}"
 
     def followed_by(self, run: Run, given: Given | None = None, *, off_protocol: bool = False) -> Run:
         """Checks a run against the protocol and adds the protocol to its signature.
@@ -348,20 +349,20 @@ class Protocol:
         """Checks a run as :meth:`followed_by` does, but receives properties that have already been read."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
-            reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
+            reason = f"the protocol '{self.name}' is for {benchmarks}, not for {run.metric_set.name}"
             raise InputError(reason, path=self.path)
         records = run.n_records if self.counted is None else run.counts.get(self.counted)
         if records is None:
             raise InputError(
-                f"the protocol '{self.name}' counts {self.counted!r}, which {run.metric_set.name} does not count: "
-                f"{', '.join(run.counts)}",
+                f"the protocol '{self.name}' requires the count {self.counted!r}, which {run.metric_set.name} "
+                f"does not have (known: {', '.join(run.counts)})",
                 path=self.path,
             )
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:
             raise InputError(
                 f"{run.name} does not follow the protocol '{self.name}': {'; '.join(differing)} "
-                "(--off-protocol goes on and marks it; off_protocol=True in Python)"
+                "(to score and mark it anyway: --off-protocol, in Python off_protocol=True)"
             )
         off = [f"off the protocol '{self.name}': {'; '.join(differing)}"] if differing else []
         fields = {**run.signature.fields, "protocol": f"{self.identity}{',off' if differing else ''}"}

@@ -71,7 +71,7 @@ def plain_key(answer: Answer) -> str:
     return plain_id(answer.id)
 
 
-OWN_LABELS = "scored by the answers' own labels, so nobody can tell whether questions are missing"
+OWN_LABELS = "scored by the answers' own labels, so missing questions cannot be detected"
 
 
 def questions_of(
@@ -114,7 +114,7 @@ def questions_of(
         )
         first = questions.setdefault(question.id, question)
         if (first.label, first.text) != (question.label, question.text):
-            reason = f"id {answer.id!r} asks another question here than before; {remedy}"
+            reason = f"id {answer.id!r} has two different questions; {remedy}"
             faults.add(InputError(reason, path=source, line=answer.line or None))
     faults.raise_if_any()
     return list(questions.values()), _own_key

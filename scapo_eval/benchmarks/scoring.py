@@ -93,8 +93,8 @@ class UnknownImage(InputError):
     it.
     """
 
-    alike = "another image that is not in the truth; is it the truth of these images? --on-unknown-image skip leaves "
-    alike += "them out"
+    alike = "another image that is not in the ground truth; check that it is the ground truth of these images, or omit "
+    alike += "them with --on-unknown-image skip"
 
 
 BlockReader = Callable[["ErrorHandler | None"], Iterable[ScorableBlock]]
@@ -530,7 +530,7 @@ def ignored_lists(given: Readable) -> list[str]:
     """
     if not isinstance(given, Source) or given.is_folder or not _LISTS.search(given.head):
         return []
-    return ["the judge's lists of objects ('extracted') are not read here, only the captions; objhal scores the lists"]
+    return ["the judge's lists of objects ('extracted') are ignored; to score the lists, use scapo-eval objhal"]
 
 
 def tally(
@@ -697,6 +697,6 @@ def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
     if never:
         shown = ", ".join(f"'{label}'" for label in never[:10]) + (", ..." if len(never) > 10 else "")
         yield (
-            f"{truth.oracle.source} does not name its label set, so whatever it does not list counts as absent; "
-            f"claimed but never in it: {shown} (give the label set as 'labels' if these were not annotated)"
+            f"{truth.oracle.source} does not state its label set, so unlisted labels count as absent; "
+            f"claimed but never in it: {shown} (state the label set as 'labels' if these were not annotated)"
         )

@@ -70,7 +70,7 @@ def _column(path: Readable, column: str) -> Mapping[int, Any]:
         if value is not None:
             if isinstance(value, (dict, list)):
                 raise InputError(
-                    f"column '{column}' must contain texts or numbers, got {short_repr(value)}", path=str(path)
+                    f"column '{column}' must contain strings or numbers, got {short_repr(value)}", path=str(path)
                 )
             values[number] = value
     if not values:

@@ -130,7 +130,7 @@ class Systems:
             OptionError: If there are several systems.
         """
         if path and len(self.given) > 1:
-            raise OptionError(f"{option} takes one {what} at a time")
+            raise OptionError(f"{option} accepts only one {what}")
 
     @contextmanager
     def evidence(self, path: str | None) -> Iterator[Write | None]:
@@ -215,7 +215,7 @@ def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[R
         return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(path, (str, os.PathLike)) for path in given):
         return [readable(path) for path in given]
-    return [readable(given)]  # type: ignore[arg-type]  # a sequence of paths is told apart by its elements alone
+    return [readable(given)]  # type: ignore[arg-type]  # mypy cannot exclude a sequence of paths
 
 
 def options_of(record: Benchmark) -> dict[str, Parameter]:
@@ -229,7 +229,7 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
     if record.declares is not None:
         known |= signature(record.declares).parameters
     if unknown := [name for name in record.options if name not in known]:
-        raise TypeError(f"options of '{record.name}' that its score does not take: {', '.join(unknown)}")
+        raise TypeError(f"options of '{record.name}' that its function score does not accept: {', '.join(unknown)}")
     return {name: known[name] for name in record.options}
 
 

@@ -227,7 +227,7 @@ def read_yesno(
     """
     source, answers = answers_to(None, path, model=model, warn=warn)
     if questions is None:
-        asked, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
+        asked, own_key = questions_of(answers, source=source, remedy="specify a file of labels with --questions")
         return join(answers, asked, parse, source=source, key=own_key, notes=[OWN_LABELS])
     return join_keyed(answers, questions, parse, keyed, source=source)
 
@@ -423,8 +423,8 @@ def _not_paired(run: Run, first: Run) -> Iterable[str]:
     alone = len(run.verdicts["accuracy"].keys() ^ first.verdicts["accuracy"].keys())
     if alone:
         yield (
-            f"{alone:,} questions are answered by only one of it and {first.name}; differences take all answers to the "
-            "images that both have"
+            f"{alone:,} questions are answered by only one of the two systems, this one and {first.name}; "
+            "differences use all answers about shared images"
         )
 
 
@@ -444,7 +444,7 @@ def _run(
     if counts["unparsed"]:
         fate = "they count as wrong" if unparsed == "wrong" else "they are omitted"
         notes.append(
-            f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
+            f"{counts['unparsed']:,} of {len(answers.graded):,} answers are neither yes nor no according to the parser "
             f"'{parser}'; {fate}"
         )
     own_labels = OWN_LABELS in answers.notes  # if True, the questions are the answered questions

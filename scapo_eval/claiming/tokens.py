@@ -39,7 +39,7 @@ _WORD_BYTE, _LINE_BYTE, _MARK_BYTE, _OWNER_S = (
     3,
     4,
 )  # classes of bytes; an owner's s belongs to the mark before it
-_OTHER = {"“": "\x02", "”": "\x03", "–": "\x04", "’": "\x06"}  # stands for a character beyond ASCII in a text of bytes
+_OTHER = {"“": "\x02", "”": "\x03", "–": "\x04", "’": "\x06"}  # bytes that replace characters outside ASCII
 _TOKEN = re.compile(r"([a-z0-9_QZ]+(?:-[a-z0-9_QZ]+)*|['\x06]s(?![a-z0-9_QZ])|[^a-z0-9_QZ \t\r\f\v\n*]|\n+)")
 
 

@@ -117,7 +117,7 @@ def sample_command(
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
     kept_out = sum(source["in_pool"] for source in card["excluded"])
-    echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
+    echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} images excluded", err=True)
 
 
 _prompts = click.option(
@@ -206,10 +206,12 @@ def coarse_command(
     if texts == "paper" and (prompt or labels_per_call > 1):
         raise click.UsageError("--prompts paper asks about one label per call and excludes --prompt")
     if probability and (texts == "paper" or labels_per_call > 1):
-        raise click.UsageError("--probability asks for one word about one label a call; the paper's text asks for JSON")
+        raise click.UsageError(
+            "--probability requires a one-word answer about one label per call; the paper's prompt requests JSON"
+        )
     of_claims = bool(captions or judged)
     if of_claims and (texts == "paper" or labels_per_call > 1):
-        raise click.UsageError("--captions and --judged ask about one claim a call, and exclude --prompts paper")
+        raise click.UsageError("--captions and --judged ask about one claim per call, and exclude --prompts paper")
     decided = [JudgedClaims.load(path, pictures, labels, kinds_of(kinds)) for path in judged]
     mined, foreign = claims_in(captions, pictures, labels, kinds_of(kinds)) if captions else ({}, 0)
     claims = joined([mined, *(each.states for each in decided)]) if of_claims else None
@@ -231,7 +233,7 @@ def coarse_command(
         rows = rows_of(store, shard)
         if labels.info != store.vocabulary.info:
             settings.warn(
-                f"definitions of {vocabulary} have changed; the run keeps its own copy ({run}/vocabulary.json)"
+                f"definitions of {vocabulary} have changed; the run uses its own copy ({run}/vocabulary.json)"
             )
         if card := card_of(images):
             store.keep_pool(card)
@@ -318,7 +320,7 @@ def refine_command(
             published=texts == "paper", one_word=probability,
         )  # fmt: skip
         if not prompts:
-            raise click.UsageError("nothing to ask: name labels by --labels, --prompt or --joint")
+            raise click.UsageError("nothing to ask: specify labels with --labels, --prompt or --joint")
         _warn_of_prompts(prompts, store.vocabulary, settings)
         wanted = all_cells(store, prompts)
         if cells:
@@ -396,7 +398,7 @@ def _forecast_text(forecast: Forecast, prices: Prices) -> str:
     if forecast.made and forecast.seconds > 0:
         parts.append(f"{forecast.made / forecast.seconds:,.1f}/s")
     if forecast.prompt_tokens:
-        parts.append(f"{forecast.prompt_tokens:,.0f} + {forecast.completion_tokens:,.1f} tokens a call")
+        parts.append(f"{forecast.prompt_tokens:,.0f} + {forecast.completion_tokens:,.1f} tokens per call")
     if forecast.left and forecast.seconds_left is not None:
         parts.append(f"{_duration(forecast.seconds_left)} left")
         if prices.servers > 1:
@@ -447,7 +449,7 @@ def _say(settings: EngineSettings, text: str) -> None:
 
 def _no_restart(settings: EngineSettings) -> None:
     if settings.restart:
-        raise click.UsageError("a run keeps every version of its verdicts; to start again, choose another folder")
+        raise click.UsageError("a run contains every version of its verdicts; to start again, choose another folder")
 
 
 def _warn_of_other_judges(store: Store, engine: Engine, settings: EngineSettings) -> None:
@@ -542,7 +544,7 @@ def finalize_command(
     from ..annotate.finalize import finalize, write_prompts
 
     if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):
-        raise click.UsageError("--prompts and -o name one file")
+        raise click.UsageError("--prompts and -o are the same file")
     if absent_below is not None and absent_below > present_from:
         raise click.UsageError("--absent-below is above --present-from")
     store = Store.open(run)
@@ -561,6 +563,9 @@ def finalize_command(
     excluded = f"{len(images['excluded']):,} images excluded"
     echo(f"{output}: {found}, {cells['unknown']:,} unknown; {excluded}", err=True)
     if card["quality_control"] is None:
-        echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
+        echo(
+            "scapo-eval: warning: no person has checked this matrix (annotate qc), so its error rate is unknown",
+            err=True,
+        )
     if not license_:
         echo("scapo-eval: warning: --license is missing: the card says NOT STATED", err=True)

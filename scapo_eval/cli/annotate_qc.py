@@ -131,7 +131,7 @@ def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confi
 
         def finished(summary: dict[str, Any]) -> None:
             show(summary, run)
-            echo("the page shows the errors; Ctrl-C ends the server", err=True)
+            echo("the page shows the errors; Ctrl-C stops the server", err=True)
 
         try:
             server = QcServer(
@@ -149,7 +149,7 @@ def serve(run: str, port: int, browse: bool, by: str | None, second: bool, confi
             try:
                 server.serve_forever(poll_interval=0.2)
             except KeyboardInterrupt:
-                echo("\nstopped; every answer is kept", err=True)
+                echo("\nstopped; every answer is saved", err=True)
 
 
 @command.command()
@@ -205,7 +205,7 @@ def import_(run: str, answers: str, by: str | None, second: bool) -> None:
         taken = read_answers(answers, current, store)
         current.answer_many(taken, by=by or _user())
         left = len(current.open_pairs)
-    echo(f"round {current.number}: {len(taken):,} answers taken, {left:,} pairs still open", err=True)
+    echo(f"round {current.number}: {len(taken):,} answers imported, {left:,} pairs still open", err=True)
     if not left:
         echo(f"finish it: scapo-eval annotate qc close {run}{' --second' if second else ''}", err=True)
 
@@ -273,4 +273,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        raise ScapoError("user name not found; give it with --by NAME") from None
+        raise ScapoError("user name not found; specify it with --by NAME") from None

@@ -76,7 +76,7 @@ def mine_command(
         with atomic_write(output) as stream:
             stream.writelines(dump_json(row) + b"\n" for row in rows)
     if mentions.unknown:
-        echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that the run does not have", err=True)
+        echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that are not in the run", err=True)
     if as_json:
         record = {
             "rollouts": int(mentions.rollouts.sum()),
@@ -108,7 +108,7 @@ def mine_command(
     if phrases:
         _table(("not in the vocabulary", "captions"), ((phrase.phrase, phrase.captions) for phrase in phrases))
     if advised:
-        echo("worth a prompt of their own: " + ", ".join(confused.label for confused in advised))
+        echo("candidates for a custom prompt: " + ", ".join(confused.label for confused in advised))
     if groups := _worth_joining(store.vocabulary, advised):
         echo("perhaps together: " + "; ".join(",".join(group) for group in groups))
 

@@ -28,7 +28,7 @@ def refuse_engine(command: click.Command, counted: str) -> None:
     def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
         if values and not ctx.resilient_parsing:
             reason = f"{counted} counted in one process (docs/scale.md#what-runs-on-an-engine)"
-            raise click.UsageError(f"{command.name} takes no --engine: {reason}", ctx)
+            raise click.UsageError(f"{command.name} does not support --engine: {reason}", ctx)
 
     if not any(option.name == "engine" for option in command.params):
         names = ["--engine", "--address", "--on-bad-file"]
@@ -51,7 +51,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.engine and (self.address or self.on_bad_file):
-            raise click.UsageError("--address and --on-bad-file belong to --engine")
+            raise click.UsageError("--address and --on-bad-file require --engine")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
         """Returns the runs of all systems, with counts computed on the cluster.

@@ -41,8 +41,10 @@ class Compare(click.Command):
         command = command_of(SETS[benchmark])
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
-        if not context.resilient_parsing and len(context.params[files or ""]) < 2:
-            raise click.UsageError(f"one file is nothing to compare; to score it: scapo-eval {benchmark}", context)
+        if len(context.params[files or ""]) < 2 and not context.resilient_parsing:
+            raise click.UsageError(
+                f"only one file, so there is nothing to compare; to score it: scapo-eval {benchmark}", context
+            )
         return context
 
 
@@ -71,7 +73,7 @@ def _take_benchmark(args: Sequence[str], *, lenient: bool) -> tuple[str | None, 
     metavar="NAME",
     expose_value=False,
     shell_complete=completing(lambda ctx: VERBS),
-    help=f"Compare captions or answers themselves: {', '.join(VERBS)}. Takes that verb's options, too.",
+    help=f"Compare captions or answers themselves: {', '.join(VERBS)}. Accepts that verb's options, too.",
 )
 @output_options
 def command(results: tuple[str, ...], output: Output) -> int:
@@ -84,7 +86,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
     runs = _runs_of(results, output)
     if len(runs) < 2:
         raise click.UsageError(
-            "one system is nothing to compare; give several results files, or one with several systems; "
+            "only one system, so there is nothing to compare; use several results files, or one with several systems; "
             f"to show it: scapo-eval show {results[0]}"
         )
     return emit(runs, output)

@@ -44,7 +44,9 @@ def command(
     and FILE.failed.jsonl (images without a completion).
     """
     if samples > 1 and settings.sampling.temperature == 0:
-        raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
+        raise click.UsageError(
+            "several samples of one image require --temperature above 0: greedy samples are identical"
+        )
     pictures = find_images(images, images_root, limit)
     output, pictures, share = shared(shard, output, pictures, lambda image: image.image_id)
     with settings.journal(output) as journal:

@@ -54,7 +54,7 @@ def emit(
     """
     metric_set = same_metrics(runs)[0].metric_set
     if output.by and not any(run.parts and run.parts.column == output.by for run in runs):
-        raise click.UsageError("--by belongs to verbs that score caption files: score, chair")
+        raise click.UsageError("--by requires a verb that scores caption files: score, chair")
     for gate in output.gates:
         gate.check(metric_set)
     check_worse(output.fail_worse, metric_set, len(runs), tested=output.resamples > 0)
@@ -71,7 +71,7 @@ def emit(
         footnotes = list(dict.fromkeys(footnote(run, protocol, s) for run, s in zip(runs, samples, strict=True)))
         beside = protocol if output.beside else None
     elif output.off_protocol or output.beside:
-        raise click.UsageError("--off-protocol and --beside belong to --protocol NAME")
+        raise click.UsageError("--off-protocol and --beside require --protocol NAME")
     work = output.resamples * sum(run.n_images for run in runs)
     drawn = f"intervals and differences of {len(runs)} systems" if len(runs) > 1 else "intervals of 1 system"
     said = f"{output.resamples:,} resamples: {drawn}"
@@ -137,7 +137,7 @@ def _print(
 
 def _print_beside(results: Results, protocol: Protocol, output: Output, form: str) -> None:
     if not protocol.published:
-        output.note(f"no published rows are known of '{protocol.name}'")
+        output.note(f"no published rows are known for '{protocol.name}'")
         return
     signatures = [str(run.signature) for run in results.runs]
     names = {name: metric_name(name) + reader_mark(name, signatures) for name in results.metric_set.formulas}

@@ -83,7 +83,7 @@ class EngineSettings:
     def journal(self, output: str) -> Journal:
         """Opens the journal that belongs to an output file."""
         if output == "-":
-            raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
+            raise click.UsageError("-o requires a file, because the journal for resuming is written next to it")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
@@ -286,7 +286,7 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-ASKED_AGAIN = "the same command asks them again"
+ASKED_AGAIN = "run the same command to repeat them"
 
 
 @contextmanager

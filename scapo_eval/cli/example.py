@@ -34,12 +34,12 @@ def command(folder: Path, recipes: bool) -> None:
     for path, content in contents.items():
         size = path.stat().st_size if path.is_file() else None
         if path.exists() and (size != len(content) or path.read_bytes() != content):
-            raise InputError("exists and is not the example's; choose another folder", path=str(path))
+            raise InputError("exists and was not written by this command; choose another folder", path=str(path))
     try:
         for path in contents:
             path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror or error}", path=str(folder)) from None
+        raise InputError(f"cannot be created: {error.strerror or error}", path=str(folder)) from None
     for path, content in contents.items():
         with atomic_write(path) as stream:
             stream.write(content)

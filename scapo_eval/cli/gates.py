@@ -50,7 +50,7 @@ class Gate:
             other = "--fail-above" if self.under else "--fail-under"
             which = "higher" if better else "lower"
             raise click.UsageError(
-                f"{option} {self.metric}: {which} is better, so this gate would fail what is good; "
+                f"{option} {self.metric}: {which} is better, so this gate would reject good values; "
                 f"did you mean {other} {self.metric}={self.bound:g}?"
             )
         if self.metric in metrics.plain_numbers or 0 <= self.bound <= 1:

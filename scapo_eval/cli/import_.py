@@ -88,7 +88,7 @@ def command(
         other = next(path for path, source in zip(files, sources, strict=True) if not is_results(source))
         raise click.UsageError(f"--name is for finished results; {_shown(other)} contains captions or answers")
     if len(files) > 1:
-        raise click.UsageError("one file of captions or answers at a time")
+        raise click.UsageError("only one file of captions or answers can be converted at a time")
     source = sources[0]
     kind = kind or ("answers" if labels and source.format.answer else kind_of(source))
     if kind == "captions" and labels:

@@ -43,7 +43,7 @@ def command() -> None:
     """Uses a model to judge answers. Score the verdicts with mmhal, faithscore, objhal, facts and claims."""
 
 
-AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
+AGAIN = "run the same command to repeat failed requests, and add --retry to repeat unreadable verdicts"
 
 retry_option = click.option(
     "--retry", is_flag=True, help="Repeat requests whose verdicts could not be read in an earlier run."
@@ -133,11 +133,11 @@ def mmhal(
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
 @click.option(
     "--probability", is_flag=True,
-    help="Read the verifier's P(yes), one token a fact, and keep it; a fact holds from --present-from.",
+    help="Read and store the verifier's P(yes), one token per fact. A fact is verified from --present-from.",
 )  # fmt: skip
 @click.option(
     "--present-from", type=click.FloatRange(0, 1), default=0.5, show_default=True, metavar="P",
-    help="With --probability: P(yes) from which a fact holds.",
+    help="With --probability: P(yes) from which a fact is verified.",
 )  # fmt: skip
 @retry_option
 @shard_option
@@ -274,7 +274,7 @@ def facts(
     reference claims, or both.
     """
     if not images_root and not references:
-        raise click.UsageError("no source of verification: give --images-root, --references, or both")
+        raise click.UsageError("no source of verification: use --images-root, --references, or both")
     against = against or ("both" if images_root and references else "image" if images_root else "references")
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")

@@ -149,7 +149,10 @@ class Verbs(click.Group):
         if verb is None:
             return DEFAULT_VERB
         if not {"-q", "--quiet"} & set(args):
-            echo(f"scapo-eval: {source.name}: {known.title}; taken as: scapo-eval {verb} {' '.join(args)}", err=True)
+            echo(
+                f"scapo-eval: {source.name}: {known.title}; interpreted as: scapo-eval {verb} {' '.join(args)}",
+                err=True,
+            )
         return verb
 
 
@@ -232,7 +235,7 @@ def _run() -> int:
         echo(f"scapo-eval: {error}" if "\n" not in str(error) else str(error), err=True)
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
-        echo("scapo-eval: interrupted; nothing was half-written, run the same command again", err=True)
+        echo("scapo-eval: interrupted; no incomplete output was written; run the same command again", err=True)
         return INTERRUPTED
     except MemoryError:
         echo("scapo-eval: the input does not fit into memory", err=True)

@@ -36,6 +36,6 @@ def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
         text = f"{merged.shards:,} shards, {merged.rows:,} rows, {merged.failed:,} failed, "
         text += f"{merged.completions:,} completions"
         if merged.differing:
-            text += f"; {merged.differing:,} requests were made in several shards and answered differently: first kept"
+            text += f"; {merged.differing:,} requests have different answers in several shards: the first are kept"
     if not quiet:
         echo(f"{output}: {text}", err=True)

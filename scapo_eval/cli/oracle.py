@@ -174,7 +174,10 @@ def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, ou
 def _save(oracle: PresenceOracle, output: str) -> None:
     oracle.save(output)
     if oracle.names is not None:
-        _warn(f"{output} cannot carry that labels are found by a vocabulary's aliases; fix them now with --vocabulary")
+        _warn(
+            f"{output} cannot store that labels are found by a vocabulary's aliases; "
+            "select the labels now with --vocabulary"
+        )
     echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
 
 
@@ -265,7 +268,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
 
 
 def _show_claims(console: SafeConsole, claims: list[dict[str, Any]], top: int) -> None:
-    console.print(Text("\nclaimed and absent, worth a look by a person (images)", style="bold"), soft_wrap=True)
+    console.print(Text("\nclaimed and absent, to be checked by a person (images)", style="bold"), soft_wrap=True)
     names = ("absent", "agreed", "claimed", "annotated")
     cells = [[Text(name) for name in ("label", *names, "absent of claimed", "for example")]]
     for row in claims[:top]:

@@ -71,7 +71,7 @@ def command(
         inches: str | float = width if width in plots.WIDTHS else float(width)
     except ValueError:
         raise click.UsageError(
-            f"--width takes {', '.join(plots.WIDTHS)} or a number of inches, got '{width}'"
+            f"--width accepts {', '.join(plots.WIDTHS)} or a number of inches, got '{width}'"
         ) from None
     style = plots.Style(inches, dark, font, sheet)
     report = how.gather(inputs, scoring)

@@ -52,7 +52,7 @@ def list_(as_json: bool) -> None:
             ", ".join("score" if name == "capscore" else name for name in protocol.benchmarks),
             "" if protocol.image_ids is None else f"{len(protocol.image_ids):,}",
             protocol.images_hash or "",
-            "; ".join([*(["truth comes with it"] if protocol.facts else []), *protocol.needs]),
+            "; ".join([*(["includes ground truth"] if protocol.facts else []), *protocol.needs]),
             protocol.title,
         )
         for protocol in protocols

@@ -214,12 +214,12 @@ def command(
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
     if thumbnails and not images:
-        raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
+        raise click.UsageError("--thumbnails requires the folder of the pictures: --images FOLDER")
     if watch:
         if form != "html" or output != STDIN or images:
-            raise click.UsageError("--watch serves a page: without -o, --format and --images")
+            raise click.UsageError("--watch serves a page and excludes -o, --format and --images")
         if any(path == STDIN for _, path in map(split_name, inputs)):
-            raise click.UsageError("--watch reads its inputs repeatedly: give files and folders")
+            raise click.UsageError("--watch reads its inputs repeatedly, so they must be files or folders")
         _watch(inputs, how, scoring, title, port)
         return
     if form == "html" and output == STDIN and sys.stdout.isatty():
@@ -262,7 +262,7 @@ def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title:
         server = ReportServer(make, lambda: state_of(paths), port=port, failed=screen.warn)
     except OSError as error:
         raise click.UsageError(f"port {port} cannot be used: {error.strerror}") from None
-    click.echo(f"{server.url}  (Ctrl-C ends it)", err=True)
+    click.echo(f"{server.url}  (Ctrl-C stops it)", err=True)
     try:
         server.serve_forever()
     finally:

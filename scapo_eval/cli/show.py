@@ -63,7 +63,7 @@ def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
     if name is None:
         return runs
     if len(runs) > 1:
-        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(runs)}")
+        raise click.UsageError(f"'{name}={path}' names one system, but the file contains {len(runs)}")
     return (replace(runs[0], name=name),)
 
 
@@ -152,7 +152,9 @@ def _of_image(
         if not mine.captions:
             continue
         if oracle is None and any(objects is None for objects in mine.objects):
-            raise InputError("no truth: give --truth FILE, or 'objects' in every record", path=display_name(path))
+            raise InputError(
+                "missing ground truth: use --truth FILE, or add 'objects' to every record", path=display_name(path)
+            )
         facts = oracle or PresenceOracle.from_objects({wanted: mine.objects[0] or []}, source=display_name(path))
         truth = Truth.of(facts, labels, any_fingerprint=options.any_fingerprint)
         scorer = CaptionScorer((truth,), claims=options.claims)
@@ -163,7 +165,7 @@ def _of_image(
             shown = True
             yield name, record, scorer
     if not shown:
-        raise InputError(f"no caption of image '{image}'", path=", ".join(display_name(path) for _, path in named))
+        raise InputError(f"no caption for image '{image}'", path=", ".join(display_name(path) for _, path in named))
 
 
 def _worst_of(

@@ -44,7 +44,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 
 
 @click.command("validate")
-@click.argument("judgements", type=PLAIN)
+@click.argument("judgements", type=PLAIN, metavar="JUDGMENTS")
 @click.option(
     "--set", "set_name", metavar="NAME", help="Name of the set, if a file contains several: faithscore-answers."
 )
@@ -116,7 +116,7 @@ def command(
     no_color: bool,
     quiet: bool,
 ) -> None:
-    """Measures the agreement between metrics and people. JUDGEMENTS are files with ratings, pairs or marked spans of
+    """Measures the agreement between metrics and people. JUDGMENTS are files with ratings, pairs or marked spans of
     captions.
 
     THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields. Your own judgments must be JSON

@@ -103,7 +103,7 @@ def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
         except ScapoError:
             continue
         if known is not None and known.kind.name == "truth":
-            raise InputError(f"no captions but a truth; give it as one: --truth {source.name}", path=source.name)
+            raise InputError(f"a ground truth, not captions: use --truth {source.name}", path=source.name)
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _sorted_out(
     moved = [file for file in given if recognize(file[1]).name == QUESTIONS_LAYOUT]
     rest = [file for file in given if file not in moved]
     if not rest:
-        raise OptionError("no answers: every file given holds questions")
+        raise OptionError("no answers: every file contains questions")
     return rest, (*questions, *(path for _, path in moved))
 
 

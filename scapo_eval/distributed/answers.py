@@ -142,7 +142,7 @@ class Replies(Counted[Run]):
         if twice > 0 and refuse_twice:
             raise InputError(
                 f"{twice:,} questions are answered twice, in different files or in a data set, which has no order: "
-                "a file or a block was given twice, or keep one answer to a question",
+                "a file or a block was given twice, or a question has several answers: keep one",
                 path=self.source,
             )
         return answers

@@ -219,7 +219,7 @@ class Counted(ABC, Generic[Result]):
             raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown), self.remedy)
         models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
         if len(models) > 1:
-            raise mixed_models(self.source, None, models, f"score the {self.records} of each by themselves")
+            raise mixed_models(self.source, None, models, f"score the {self.records} of each separately")
         return bad_files
 
 
@@ -425,7 +425,7 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
             remedy = (
                 f"; its workers run another Python: export PYSPARK_PYTHON={sys.executable} before the session starts"
             )
-        raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more){remedy}") from error
+        raise ScapoError(f"{engine} failed: {cause(error)} (see its logs){remedy}") from error
 
 
 _OTHER_PYTHON = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Python in worker has different version")

@@ -122,7 +122,7 @@ class OpenAIEngine:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         api_key = (api_key or "").strip()
         if api_key and not (api_key.isascii() and api_key.isprintable()):
-            raise ScapoError("the API key (--api-key-env) holds a line break or another character that no key has")
+            raise ScapoError("the API key (--api-key-env) contains a line break or another invalid character")
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         elif login:
@@ -244,7 +244,7 @@ class OpenAIEngine:
 
     def _not_found(self, error: Exception) -> ScapoError:
         return ScapoError(
-            f"server not found at {self._url} ({error}); start it, give --base-url, or wait for it (--wait-server)"
+            f"server not found at {self._url} ({error}); start it, set --base-url, or wait for it (--wait-server)"
         )
 
     async def _wait(self, reason: str, longest: float) -> None:
@@ -256,7 +256,9 @@ class OpenAIEngine:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
-            self._warn(f"the server is away ({reason}); waiting for it, up to {longest:,.0f} s (--wait-server)")
+            self._warn(
+                f"the server does not respond ({reason}); waiting for it, up to {longest:,.0f} s (--wait-server)"
+            )
         if now - self._away_since > longest:
             raise ScapoError(
                 f"server not found at {self._url} for {longest:,.0f} s ({reason}); what was completed is kept, run the "
@@ -342,8 +344,8 @@ class OpenAIEngine:
                 return f"not a valid completion ({error})"
         if location and 300 <= status < 400:
             raise ScapoError(
-                f"{self._url} redirects to {_split_url(location)[0][:200]}: not followed, since key and pictures would "
-                "go there; give the address with --base-url"
+                f"{self._url} redirects to {_split_url(location)[0][:200]}: not followed, because the key and the "
+                "pictures would be sent there; specify the address with --base-url"
             )
         message = f"HTTP {status}: {_message(data)}"
         if status in RETRIED or status >= 500:
@@ -364,7 +366,7 @@ class OpenAIEngine:
         return Completion(error=message)
 
     def _no_probabilities(self, reason: str) -> ScapoError:
-        return ScapoError(f"{self._url} gives no probabilities of tokens ({reason}); judge without --probability")
+        return ScapoError(f"{self._url} returns no token probabilities ({reason}); judge without --probability")
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
         """Returns the body of a reply, with secrets replaced. Raises ValueError if the body is too long."""
@@ -421,8 +423,8 @@ class OpenAIEngine:
         if name not in self._told:
             self._told.add(name)
             self._warn(
-                f"the server does not take {name} ({value} was asked for): omitted; its own value or the checkpoint's "
-                f"acts, and texts may differ from those of other engines ({why})"
+                f"the server does not accept {name} ({value} was requested), so it is omitted; the value of the server "
+                f"or the checkpoint applies, and texts may differ from those of other engines ({why})"
             )
 
     async def _body(self, request: Request, settings: Mapping[str, Any]) -> bytes:
@@ -507,7 +509,7 @@ def _split_url(url: str) -> tuple[str, str]:
     except ValueError:
         raise ScapoError("not a valid address of a server (--base-url)") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ScapoError("not a valid address of a server (--base-url): it begins with http:// or https://")
+        raise ScapoError("not a valid address of a server (--base-url): it must begin with http:// or https://")
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), unquote(login) if login != ":" else ""
 
 
@@ -523,7 +525,7 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
         raise ValueError("missing key 'choices'")
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
-        return Completion(error="the server's reply has no choice with a message")
+        return Completion(error="the server's reply contains no message")
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return Completion(

@@ -108,7 +108,7 @@ class RayVllmEngine:
                     missing.remove(n)
                     done(chunk[n], _completion(row, chunk[n]))
         except self._ray.exceptions.RayError as error:
-            raise ScapoError(f"Ray gave up ({cause(error)[:300]}); run the same command again") from None
+            raise ScapoError(f"Ray failed ({cause(error)[:300]}); run the same command again") from None
         for n in sorted(missing):
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
@@ -116,10 +116,10 @@ class RayVllmEngine:
         """Returns a request as JSON, because columns of Ray's tables do not support values whose structure varies."""
         sampling = request.sampling
         if request.choices:
-            raise InputError("the engine ray gives no probabilities of tokens; choose another --engine")
+            raise InputError("the engine ray returns no token probabilities; choose another --engine")
         chosen = {name: getattr(sampling, name) for name in CHOICES}
         if None in chosen.values():
-            raise InputError("the engine ray sets every sampling setting itself; leave --generation-config out")
+            raise InputError("the engine ray sets every sampling setting itself; omit --generation-config")
         params = {**chosen, "max_tokens": sampling.max_tokens, "seed": sampling.seed, "stop": list(sampling.stop)}
         self.card["sampling"] = {**chosen, "max_tokens": sampling.max_tokens}
         turns = [(turn.role, turn.text, list(turn.images)) for turn in request.turns]
@@ -146,7 +146,7 @@ def check_pair(ray: str) -> str | None:
         pinned = re.match(r"vllm(?:\[[^]]*\])?==([\d.]+)", requirement.replace(" ", ""))
         if pinned and pinned[1] != installed.partition("+")[0]:
             raise ScapoError(
-                f"Ray {ray} works with vLLM {pinned[1]}, and {installed} is installed: "
+                f"Ray {ray} requires vLLM {pinned[1]}, but {installed} is installed: "
                 f"pip install 'ray[llm]=={ray}', or another release of Ray"
             )
     return installed

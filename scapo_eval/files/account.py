@@ -100,14 +100,14 @@ class Account:
         notes = []
         if self.duplicates:
             notes.append(
-                f"{self.duplicates:,} of {self.records:,} records repeat an earlier one of their image word for word "
+                f"{self.duplicates:,} of {self.records:,} records are identical to an earlier record of their image "
                 "(was a job resumed?); each counts"
             )
         least, most = self.captions_per_image
         if least != most:
-            notes.append(f"{least} to {most:,} captions per image: an image counts as often as it is described")
+            notes.append(f"{least} to {most:,} captions per image: images with more captions have more weight")
         if self.empty:
-            notes.append(f"empty captions: {self.empty:,} (or 'nan', 'None'); each counts as one that claims nothing")
+            notes.append(f"empty captions: {self.empty:,} (or 'nan', 'None'); each counts as a caption without claims")
         if self.cut > SHOWN_CUT * self.records:
             notes.append(
                 f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
@@ -115,13 +115,13 @@ class Account:
             )
         if self.contradicting:
             notes.append(
-                f"{self.contradicting:,} of {self.records:,} records have 'objects' that are absent by the truth, "
-                "which is what counts"
+                f"{self.contradicting:,} of {self.records:,} records have 'objects' that are absent in the "
+                "ground truth, which is used instead"
             )
         if self.agreement is not None and self.agreement.at_chance:
             notes.append(
-                f"do the captions belong to their images? {self.agreement.confirmed:.0%} of what they claim is there, "
-                f"and {self.agreement.chance:.0%} in images taken at random"
+                f"do the captions belong to their images? {self.agreement.confirmed:.0%} of their claims are true, "
+                f"and {self.agreement.chance:.0%} would be true of random images"
             )
         return notes
 
@@ -159,7 +159,7 @@ class RecordCount:
     @property
     def notes(self) -> list[str]:
         """Remarks on unusual properties of the file, with one sentence for each property."""
-        several = {"repeat an earlier one word for word": self.duplicates}
+        several = {"are identical to an earlier record": self.duplicates}
         several["have an empty text (or 'nan', 'None')"] = self.empty
         return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
 

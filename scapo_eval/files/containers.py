@@ -154,7 +154,9 @@ def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
     """
     if (bad := not_utf8(data)) is not None:
         line = data.count(b"\n", 0, bad) + 1
-        raise InputError("neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line)
+        raise InputError(
+            "neither JSON nor UTF-8 text; for the supported formats, see scapo-eval import", path=name, line=line
+        )
     at = 0
     while len(data) - at > _MAX_ROW:
         end = data.rfind(b"\n", at, at + _MAX_ROW) + 1
@@ -174,7 +176,9 @@ def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
             if header is None:
                 header = _header(cells, name)
             elif (inner := _record_inside(cells, delimiter, len(header))) is not None:
-                reason = f"a cell goes on over line {line + inner}, which looks like a record: is a quote left open?"
+                reason = (
+                    f"a cell continues on line {line + inner}, which looks like a record: check for an unclosed quote"
+                )
                 raise InputError(reason, path=name, line=line)
             elif len(cells) > len(header):
                 raise InputError(f"{len(cells)} cells under {len(header)} columns", path=name, line=line)

@@ -243,11 +243,11 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
         remedy: Advice that is shown to the user. By default, the user is advised to choose a model with the option
             ``--model``.
     """
-    named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
-    remedy = remedy or "choose one with --model NAME"
+    named = [repr(model) if model else "no model" for model in dict.fromkeys(models)]
+    remedy = remedy or "select one with --model NAME"
     return InputError(f"several models in one file ({', '.join(named)}); {remedy}", path=path, line=line)
 
 
 def split_by_import(path: str) -> str:
     """Returns the advice for the error of :func:`mixed_models` if the command has no ``--model`` option."""
-    return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"
+    return f"extract one with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -69,7 +69,7 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
             if stat.S_ISDIR(status.st_mode):
                 raise InputError("is a directory, not a file", path=name)
             if not stat.S_ISREG(status.st_mode):
-                raise InputError("is no file (a device, pipe or socket)", path=name)
+                raise InputError("is not a file (but a device, pipe or socket)", path=name)
             if most is not None and status.st_size > most:
                 raise InputError(f"is larger than {most >> 20:,} MiB", path=name)
             check_decoded(status.st_size, None, name)
@@ -264,9 +264,11 @@ def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]
     read = [identity for path in inputs if (identity := _identity(path)) is not None]
     for k, (path, identity) in enumerate(written):
         if any(identity & other for other in read):
-            raise InputError("is an input, too, and would be lost; write the output to another file", path=path)
+            raise InputError("is also an input and would be overwritten; write the output to another file", path=path)
         if any(identity & other for _, other in written[:k]):
-            raise InputError("is given for two outputs; one would replace the other", path=path)
+            raise InputError(
+                "is specified for two outputs, and one would overwrite the other; use two files", path=path
+            )
 
 
 def _identity(path: str | Path) -> frozenset[object] | None:

@@ -54,7 +54,7 @@ def check_decoded(size: int, packed: int | None, name: str) -> None:
     if size > limit:
         how = f", {MAX_RATIO} times its own size" if packed and _max_decoded is None and limit > MAX_UNPACKED else ""
         shown = f"{limit / 2**20:,.0f} MiB" if limit >= 2**20 else f"{limit:,} bytes"
-        raise InputError(f"holds more than {shown} when decoded{how}; allow more with --max-decoded SIZE", path=name)
+        raise InputError(f"contains more than {shown} when decoded{how}; allow more with --max-decoded SIZE", path=name)
 
 
 def check_values(data: bytes) -> None:
@@ -74,8 +74,8 @@ def check_values(data: bytes) -> None:
     lists, objects, quotes, commas, colons, points = counts.values()
     texts = max(0, quotes // 2 - colons)  # the keys of objects are shared
     size = 8 * (commas + lists + objects) + 56 * (lists + texts) + 64 * objects + 24 * points
-    size += 120 * min(objects, colons)  # those that are not empty
+    size += 120 * min(objects, colons)  # without empty objects
     limit = max(MAX_VALUES, MAX_SPREAD * len(data)) if _max_decoded is None else _max_decoded
     if size > limit:
-        took = f"its values would take about {size / 2**30:.1f} GiB, {size // len(data)} times its own size"
+        took = f"its values would need about {size / 2**30:.1f} GiB, {size // len(data)} times its own size"
         raise ValueError(f"{took}; allow more with --max-decoded SIZE")

@@ -25,7 +25,9 @@ def refuse_feather(head: bytes, name: str) -> None:
         InputError: If the file is in Arrow's format.
     """
     if head.startswith(_FEATHER):
-        raise InputError("an Arrow (Feather) file, whose reader trusts what it says; write it as parquet", path=name)
+        raise InputError(
+            "an Arrow (Feather) file, which cannot be checked while it is read; convert it to parquet", path=name
+        )
 
 
 _AT_ONCE = 256 * 2**20  # bytes that are decoded at a time, unless a file is damaged on purpose in a way of its own

@@ -468,7 +468,7 @@ class _Piped:
         self._place = _place_of(stream) if lasts else None
         if self._place is not None and self._place in _BEGUN:
             self._end()
-            raise InputError("is a pipe that was read already, and can be read only once", path=name)
+            raise InputError("is a pipe that has already been read, and can be read only once", path=name)
         self._read = getattr(stream, "read1", stream.read)
         self._kept = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the source)
         self._n_kept = self._n_read = 0
@@ -480,7 +480,9 @@ class _Piped:
 
     def keep(self) -> None:
         if self._n_kept < self._n_read:
-            raise InputError("can be read only once (a pipe), and was; write it to a file first", path=self._name)
+            raise InputError(
+                "can be read only once (a pipe), and has been read; write it to a file first", path=self._name
+            )
         self._keeps = True
 
     def at(self, offset: int, size: int) -> bytes:
@@ -525,7 +527,7 @@ def _open(path: str) -> _Bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
     except ValueError:
-        raise InputError("not a valid file name (it holds a NUL)", path=path.replace("\0", "\\0")) from None
+        raise InputError("not a valid file name (it contains a NUL)", path=path.replace("\0", "\\0")) from None
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_size:  # a file in /proc has no size
         return _File(descriptor, status)
@@ -699,7 +701,9 @@ def file_system(uri: str) -> tuple[Any, str]:
         raise MissingExtra("formats", f"{uri} (a URI)") from None
     scheme = uri.partition("://")[0].lower()
     if scheme in ("http", "https", "ftp"):
-        raise InputError(f"{scheme}:// is not read; download the file and give its path: curl -LO '{uri}'", path=uri)
+        raise InputError(
+            f"{scheme}:// is not supported; download the file and use its path: curl -LO '{uri}'", path=uri
+        )
     try:
         opened: tuple[Any, str] = FileSystem.from_uri(uri)
     except ImportError:
@@ -707,8 +711,9 @@ def file_system(uri: str) -> tuple[Any, str]:
     except (ArrowException, ValueError) as error:
         remedy = HUB_REMEDY if scheme == "hf" else f"; {_SCHEMES} are"
         raise InputError(f"{scheme}:// cannot be read here ({in_one_line(error)}){remedy}", path=uri) from None
-    except Exception as error:  # of whatever library stands behind a scheme: no network, no such bucket, no rights
-        remedy = HUB_REMEDY if scheme == "hf" else "; look at its name, network and credentials, or download it first"
+    except Exception as error:  # from any file-system library: no network, no such bucket, no permission
+        advice = "; check the name, the network and the credentials, or download it first"
+        remedy = HUB_REMEDY if scheme == "hf" else advice
         raise InputError(f"cannot be reached ({in_one_line(error)}){remedy}", path=uri) from None
     return opened
 

@@ -63,7 +63,7 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
     documents = 0
     for event in events:
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:  # that of an alias is what it stands for
-            raise refuse("anchors and aliases (&name, *name) are not read; write the text out", event)
+            raise refuse("anchors and aliases (&name, *name) are not supported; repeat the text instead", event)
         if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
             if event.tag not in _TAGS_OF_TEXT:
                 raise refuse(f"tags such as {short_repr(str(event.tag).replace(_STANDARD, '!!'))} are not read", event)

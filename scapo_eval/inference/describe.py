@@ -65,7 +65,7 @@ def describe(
     if 2 * identical >= len(images) > 0 and identical:
         session.warn(
             f"all {samples} samples are identical for {identical} of {len(images)} images, although the temperature is "
-            "not 0: a setting of the server or the checkpoint (top_k = 1?) may be in force"
+            "not 0: a setting of the server or the checkpoint (top_k = 1?) may apply"
         )
     write_card(
         output, session, started=started, sampling=sampling, prompts={"describe": prompt},

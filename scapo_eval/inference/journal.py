@@ -141,4 +141,4 @@ class Journal:
                         self._offsets[key] = self._end
                 self._end += len(line)
         if damaged:
-            warn(f"{self.path}: {damaged:,} damaged lines; their requests are asked again")
+            warn(f"{self.path}: {damaged:,} damaged lines; their requests are repeated")

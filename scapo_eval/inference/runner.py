@@ -93,11 +93,11 @@ class RequestCounts:
         """Returns a one-line summary of the counts for the user."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
-        parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
+        parts += [f"{self.repeated:,} repeated because they were unreadable"] if self.repeated else []
         parts += [f"{self.empty:,} of them empty"] if self.empty else []
         parts += [f"{self.cut:,} cut at the token limit"] if self.cut else []
         parts += [f"{self.failed:,} failed (the first: {self.first_errors[0]})"] if self.failed else []
-        asks = f"not readable (the first: {self.first_unread}); --retry asks these again"
+        asks = f"unreadable (the first: {self.first_unread}); --retry repeats these"
         parts += [f"{self.unread:,} {asks}"] if self.unread else []
         return "; ".join(parts)
 

@@ -241,7 +241,7 @@ def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
     first_path, first = shards[0]
     for path, shard in shards:
         if shard.of != first.of:
-            raise InputError(f"is shard {shard}, but {first_path} is shard {first}: not the same division", path=path)
+            raise InputError(f"is shard {shard}, but {first_path} is shard {first}: a different division", path=path)
         if shard.number in seen:
             raise InputError(f"shard {shard} appears twice ({seen[shard.number]} and {path})", path=path)
         seen[shard.number] = path
@@ -295,12 +295,12 @@ def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[
     for path, shard, card in zip(paths, shards, cards, strict=True):
         if shard.work != shards[0].work:
             raise InputError(
-                f"is a shard of other work than {paths[0]} (other images, questions or answers)", path=path
+                f"does not belong to the same run as {paths[0]} (other images, questions or answers)", path=path
             )
         settings = {key: value for key, value in card.items() if key not in _OF_THE_RUN}
         differing = sorted(key for key in {*settings, *first} if settings.get(key) != first.get(key))
         if differing:
-            raise InputError(f"was made otherwise than {paths[0]}: {', '.join(differing)} differ", path=path)
+            raise InputError(f"was made with other settings than {paths[0]}: {', '.join(differing)} differ", path=path)
 
 
 def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
@@ -311,7 +311,9 @@ def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) 
         rows, file = named[path], f"{path}{suffix}"
         lines = [line for _, line in iter_lines(file)] if rows else []
         if len(lines) != len(rows):
-            raise InputError(f"damaged: holds {len(lines):,} records, its shard file names {len(rows):,}", path=file)
+            raise InputError(
+                f"damaged: contains {len(lines):,} records, but its shard file lists {len(rows):,}", path=file
+            )
         for row, line in zip(rows, lines, strict=True):
             if row in ordered:
                 same = "the same record" if ordered[row] == line else "contradicting records"

@@ -62,7 +62,7 @@ def install() -> None:
     """
     taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
     if not {"token_level_rewards", "response_mask"} <= set(taken):
-        raise InputError(f"this EasyR1's estimator 'grpo' takes {', '.join(taken)}")
+        raise InputError(f"this EasyR1's estimator 'grpo' has the parameters {', '.join(taken)}")
     AutoRewardManager.compute_reward = compute_reward
     core_algos.register_adv_estimator("grpo")(compute_scapo_advantage)
 

@@ -40,12 +40,12 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
         results: Texts from the model. Only the first text is used.
 
     Raises:
-        KeyError: If the sample names no image.
+        KeyError: If the sample contains no image id.
         InputErrors: If the image is not in the ground truth.
     """
     image = next((doc[key] for key in IMAGE_KEYS if doc.get(key) is not None), None)
     if image is None:
-        raise KeyError(f"the sample names no image (expected {', '.join(IMAGE_KEYS)}; found: {', '.join(doc)})")
+        raise KeyError(f"the sample contains no image id (expected {', '.join(IMAGE_KEYS)}; found: {', '.join(doc)})")
     counts = counter().counts(image, results[0])
     return {f"scapo_{name}": counts for name in METRICS}
 

@@ -54,7 +54,9 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
         if image is None:
             raise InputError(f"missing key '{IMAGE_ID}' in the rollout's info")
         if len(rollout["trajectory"]) != 1:
-            raise InputError(f"a rollout of {len(rollout['trajectory'])} turns; only those of one turn get credit")
+            raise InputError(
+                f"a rollout of {len(rollout['trajectory'])} turns; only rollouts of one turn are supported"
+            )
         step = rollout["trajectory"][0]
         tokens = list(step["tokens"]["completion_ids"])
         if len(tokens) != length:

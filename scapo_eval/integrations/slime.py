@@ -96,7 +96,7 @@ def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
     for credit, like in zip(rollout_data["rewards"], rollout_data["kl"], strict=True):
         if not isinstance(credit, CreditedReward):
             reason = "--custom-rm-path scapo_eval.integrations.slime.reward and --disable-rewards-normalization"
-            raise InputError(f"the rewards carry no credit per token: set {reason}")
+            raise InputError(f"the rewards contain no credit per token: set {reason}")
         if len(credit.tokens) != len(like):
             reason = f"{len(credit.tokens)} credits for {len(like)} tokens"
             raise InputError(f"{reason}: sequences split by context parallelism are not supported")

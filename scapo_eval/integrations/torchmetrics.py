@@ -84,7 +84,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         """
         ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
         if isinstance(captions, str) or len(ids) != len(captions):
-            raise InputError(f"{len(ids):,} image ids need as many captions, a list of strings")
+            raise InputError(f"{len(ids):,} image ids require as many captions, as a list of strings")
         faults = FaultList()
         records = [{"image_id": image, "caption": text} for image, text in zip(ids, captions, strict=True)]
         scored = self.scorer.score(captions_of("captions", enumerate(records, 1), faults), "captions", faults)

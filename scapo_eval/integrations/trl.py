@@ -176,14 +176,16 @@ def _probe() -> None:
         parameters = () if method is None else tuple(inspect.signature(method).parameters)[1:]
         if parameters != arguments:
             reason = (
-                f"has no GRPOTrainer.{name}" if method is None else f"GRPOTrainer.{name} takes {', '.join(parameters)}"
+                f"has no GRPOTrainer.{name}"
+                if method is None
+                else f"GRPOTrainer.{name} has the parameters {', '.join(parameters)}"
             )
             raise InputError(f"trl {trl.__version__}: {reason}; ScapoTrainer needs ({', '.join(arguments)})")
     if trl.__version__ not in TESTED:
         tested = ", ".join(TESTED)
         warnings.warn(
             f"ScapoTrainer was tested with trl {tested}, not with {trl.__version__}; "
-            "python -m scapo_eval.conformance trl says whether it is right there",
+            "python -m scapo_eval.conformance trl checks whether it works correctly",
             stacklevel=3,
         )
 
@@ -194,7 +196,9 @@ def _refuse_traps(args: GRPOConfig) -> None:
         raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
     for name in ("use_liger_kernel", "use_liger_loss"):
         if getattr(args, name, False):
-            raise InputError(f"{name} computes the loss from one advantage per response: credit per token needs it off")
+            raise InputError(
+                f"{name} computes the loss from one advantage per response: turn it off for credit per token"
+            )
 
 
 def _image_ids(columns: Any) -> Sequence[object]:

@@ -15,8 +15,8 @@ from functools import lru_cache
 from itertools import chain
 from string import ascii_lowercase
 
-# What may stand behind a noun phrase: everything here ends it. Open classes (adverbs in -ly, participles, verbs in -s)
-# are known by their endings.
+# Words that can follow a noun phrase and end it. Open classes (adverbs in -ly, participles, verbs in -s) are
+# recognized by their endings.
 FUNCTION_WORDS = frozenset(
     """
     a ablaze able about above absent accompany across add adjacent adorn afloat after afterwards again against ahead
@@ -126,7 +126,7 @@ PRESUPPOSING = frozenset(
     """.split()
 ) - frozenset("camera lens tower trailer track tracks juice lights line".split())
 
-# what stands behind a noun most often and is known by its ending; the batch matcher knows it by heart
+# most frequent words after a noun that are recognized by their endings; the batch matcher looks these up
 _FREQUENT = """
     seated dressed seemingly likely possibly slightly partially visibly clearly directly prominently skillfully
     actively sitting standing wearing holding looking riding walking playing flying using lying laying resting

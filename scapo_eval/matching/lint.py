@@ -145,7 +145,7 @@ def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
     guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
         if alias in AMBIGUOUS and alias not in guarded:
-            text = f"'{alias}' of '{label}' has other meanings and no ignore phrase guards it"
+            text = f"'{alias}' of '{label}' has other meanings and no ignore phrase excludes them"
             yield Finding("ambiguous", alias, text)
 
 

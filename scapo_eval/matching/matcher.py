@@ -133,7 +133,7 @@ class AliasMatcher:
         """
         left_out = LEFT_OUT[self.claims]
         texts = all_shown(texts)
-        if len(texts) == 1:  # for one text the plain walk is faster
+        if len(texts) == 1:  # for one text, the simple loop is faster
             return _columns_of_one(*self._read(texts[0], left_out))
         batch = self._batch.find(texts)
         return batch.mentions, find_uses(texts, batch, left_out, self._words)

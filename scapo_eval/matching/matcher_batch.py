@@ -178,7 +178,7 @@ class BatchMatcher:
         if not wide:
             return self._tables.find(texts)
         ascii_texts = list(texts)
-        plain: list[int] = []  # left to the plain walk
+        plain: list[int] = []  # texts for the simple loop
         for k, text in zip(wide, self._to_ascii([texts[k] for k in wide]), strict=True):
             ascii_texts[k] = text or ""
             if text is None:

@@ -83,7 +83,7 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
             if unknown:
                 raise InputError(f"'ignore': unknown key '{unknown[0]}'; known: class, reason, names, phrases")
             if entry.get("names", "") not in get_args(Names):
-                raise InputError(f"'ignore': 'names' is first or last, found {short_repr(entry['names'])}")
+                raise InputError(f"'ignore': 'names' must be first or last, found {short_repr(entry['names'])}")
             if entry.get("class") not in CLASSES:
                 raise InputError(
                     f"'ignore': unknown class {short_repr(entry.get('class'))}; known: {', '.join(CLASSES)}"
@@ -121,7 +121,7 @@ def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> 
         phrases[template] = expand(template, lists)
         size += len(phrases[template])
         if size > LIMIT_OF_LIST:
-            raise InputError(f"'{owner}' stands for more than {LIMIT_OF_LIST:,} phrases")
+            raise InputError(f"'{owner}' produces more than {LIMIT_OF_LIST:,} phrases")
     return phrases
 
 
@@ -152,7 +152,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
         if size > LIMIT**3:
             break
     if size > LIMIT:
-        raise InputError(f"template {short_repr(template)} stands for {size:,} phrases; at most {LIMIT:,}")
+        raise InputError(f"template {short_repr(template)} produces {size:,} phrases; at most {LIMIT:,}")
     even = [[_SPACES.sub(" ", option) for option in part] for part in options]
     phrases = ("".join(choice).strip() for choice in product(*even))
     return list(dict.fromkeys(" ".join(phrase.split()) if "  " in phrase else phrase for phrase in phrases))

@@ -156,7 +156,7 @@ class Vocabulary:
         compounds = dict(compounds or {})
         reasons = _conflicts(table, [*phrases, *compounds], special)
         reasons += [
-            f"compound '{phrase}' names '{to}', which is no label"
+            f"compound '{phrase}' refers to '{to}', which is not a label"
             for phrase, to in compounds.items()
             if to not in table
         ]
@@ -378,7 +378,7 @@ def alias_path(alias: str) -> str:
     if len(parts) // 2 > MAX_WORDS:
         raise ValueError(f"has {len(parts) // 2:,} words; at most {MAX_WORDS}")
     if is_unspaced_mark(text):
-        raise ValueError("begins with a mark that belongs to the letter before it, so it can match nothing")
+        raise ValueError("begins with a combining mark, so it cannot match")
     parts[1::2] = map(fold, parts[1::2])
     parts[2:-1:2] = map(_join_in_alias, parts[2:-1:2])
     return PART.join(parts[1:-1])
@@ -394,7 +394,7 @@ def _join_in_alias(between: str) -> str:
     # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
     join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
     if not join.isprintable():
-        raise ValueError("holds a character that cannot be seen")
+        raise ValueError("contains an invisible character")
     return join
 
 

@@ -958,7 +958,7 @@ _KNOWN = {
         "truth": "a truth file",
         "vocabulary": "a vocabulary",
         "references": "reference captions (image_id, references)",
-        "judgements": "human judgements (THumB, FAITHSCORE, IIW-400)",
+        "judgements": "human judgments (THumB, FAITHSCORE, IIW-400)",
     }.items()
 }
 _VERDICTS = frozenset({"verified", "unread"})

@@ -649,7 +649,7 @@ GUARDS = {
     "repetition": "repeated four-word sequences",
     "repeated_mentions": "mentions that name an object again",
     "no_claim": "captions without a claim",
-    "unknown": "claims the truth does not know",
+    "unknown": "claims without ground truth",
     "identical": "captions shared by different images",
 }
 """Guard -> description of its value. ``words`` and ``objects`` are means, and all other guards are shares."""

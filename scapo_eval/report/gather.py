@@ -195,7 +195,7 @@ def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
     if name is None:
         return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
     if len(runs) > 1:
-        raise InputError(f"'{name}' names one system, and the file holds {len(runs)}", path=path)
+        raise InputError(f"'{name}' names one system, but the file contains {len(runs)}", path=path)
     return [replace(run, name=name) for run in runs]
 
 
@@ -269,7 +269,7 @@ class _Judging:
     def listed(self, file: Source, name: str, on_progress: Callable[[int], None]) -> tuple[Run, ClaimEvidence]:
         """Returns the Object HalBench scores, and the objects that a judge listed."""
         if self.oracle is None:
-            raise InputError("objects that a judge listed are scored against a truth: give --truth FILE", path=file)
+            raise InputError("the objects that a judge listed require a ground truth: use --truth FILE", path=file)
         texts: list[JudgedText] = []
 
         def keep(scorer: ObjHalScorer, block: ScoredBlock) -> None:

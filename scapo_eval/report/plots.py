@@ -372,7 +372,7 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
         InputError: If there are no captions, or no label is hallucinated.
     """
     if not systems:
-        raise InputError("labels are counted in captions: give captions files and --truth")
+        raise InputError("labels are counted in captions: use caption files and --truth")
     style = style or Style()
     names = systems[0].truth.vocabulary.labels
     shares = [system.labels.hallucinated / len(system.texts) for system in systems]
@@ -516,7 +516,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
         InputError: If ``logs`` is empty, or contains none of the quantities to draw.
     """
     if not logs:
-        raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")
+        raise InputError("nothing to draw: specify the folder of a training run, with metrics.jsonl")
     shown_names = [name for name in HEADLINE if any(_has(log, name) for log in logs)]
     if not shown_names:
         raise InputError(f"nothing to draw: the training runs have none of {', '.join(HEADLINE)}")

@@ -101,7 +101,7 @@ def _density_table(report: Report) -> Table:
     names = [metric for _, metric, _ in _TABLE_3]
     annotations = [run for group in report.groups if group.metric_set.name == "density" for run in group.runs]
     if not report.captions and not annotations:
-        reason = "table 3 counts objects and subsentences: give captions files, or results of scapo-eval density"
+        reason = "table 3 counts objects and subsentences: use caption files, or results of scapo-eval density"
         raise InputError(reason)
     columns = tuple(column for _, _, column in _TABLE_3)
     rows = [(run.name, tuple(map(Cell, density(run).values()))) for run in report.captions]

@@ -165,7 +165,7 @@ def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool
         fields = "; ".join(f"{name}: {a or 'none'} against {b or 'none'}" for name, (a, b) in differing.items())
         raise InputError(
             f"{run.name} and {baseline.name} were scored differently and cannot be compared: {fields} "
-            "(--allow-different goes on and marks every line; allow_different=True in Python)"
+            "(to compare anyway and mark every line: --allow-different, in Python allow_different=True)"
         )
     if parts := set(run.table.columns) ^ set(baseline.table.columns):
         reason = f"{run.name} and {baseline.name} cover different parts: only one of them has counts of "

@@ -157,7 +157,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
     for run in runs:
         for key, measured in run.values.items():
             if key in values:
-                raise InputError(f"gives {key!r} for {name!r}, as {values[key][1]} does already", path=run.path)
+                raise InputError(f"contains {key!r} for {name!r}, as does {values[key][1]}", path=run.path)
             values[key] = measured, run.path
     tools = "+".join(dict.fromkeys(run.tool for run in runs))
     details: dict[str, str] = {}

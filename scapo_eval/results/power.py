@@ -95,7 +95,7 @@ def power(
     if images is not None and images < 1:
         raise InputError(f"images must be at least 1, got {images}")
     if not runs or runs[0].finished is not None:
-        raise InputError("a pilot needs counts per image; values that another harness computed have none")
+        raise InputError("a power estimate requires counts per image, which values from another harness do not have")
     known = runs[0].metric_set.formulas
     if unknown := [name for name in metrics or () if name not in known]:
         raise InputError(f"unknown metric '{unknown[0]}'; known: {', '.join(known)}")
@@ -109,12 +109,14 @@ def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, i
             head = row["metric"], row["system"], row["baseline"]
             yield *head, row["system_value"], row["n_images"], row["standard_error"]
         elif row["n_images"] < MIN_SHARED_IMAGES:
-            raise InputError(f"a pilot takes {MIN_SHARED_IMAGES} shared images, {row['system']} has {row['n_images']}")
+            raise InputError(
+                f"a power estimate requires {MIN_SHARED_IMAGES} shared images; {row['system']} has {row['n_images']}"
+            )
 
 
 def _alone(run: Run) -> Iterator[tuple[str, str, str | None, float, int, float]]:
     if run.n_images < MIN_SHARED_IMAGES:
-        raise InputError(f"a pilot takes {MIN_SHARED_IMAGES} images, {run.name} has {run.n_images}")
+        raise InputError(f"a power estimate requires {MIN_SHARED_IMAGES} images; {run.name} has {run.n_images}")
     linear = linearized(run.table, run.metric_set)
     score = linear.values * (1 - linear.values) / linear.sizes
     errors = np.sqrt(2 * np.where(linear.fraction, score, linear.variances))

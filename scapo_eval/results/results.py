@@ -462,7 +462,9 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
         raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(source)}", path=path)
     if "per_image" not in document and document.get("metric") != FINISHED:
-        raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
+        raise InputError(
+            "contains no counts per image, which tests require; create it again with -o of its verb", path=path
+        )
     try:
         check_results(document)
         if document["metric"] == FINISHED:
@@ -474,7 +476,7 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     except ScapoError as error:
         raise InputError(str(error), path=path) from None
     except UNFIT as error:
-        reason = f"damaged results file ({type(error).__name__}: {error}); write it anew with -o of its verb"
+        reason = f"damaged results file ({type(error).__name__}: {error}); create it again with -o of its verb"
         raise InputError(reason, path=path) from None
 
 
@@ -486,7 +488,7 @@ def _looks_like(source: Source) -> str:
     return f" but {known.title}" if known else ""
 
 
-CHANGED = "made by an earlier version, which counted otherwise; score the records again for"
+CHANGED = "made by an earlier version, which counted differently; score the records again for"
 
 
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling | None) -> Run:

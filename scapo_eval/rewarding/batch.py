@@ -147,7 +147,7 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
     global _faulty_in_a_row
     _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
     if _faulty_in_a_row >= MOST_FAULTY:
-        raise InputError(f"{MOST_FAULTY} rows in a row get no reward; the last: {columns.errors[0]}")
+        raise InputError(f"{MOST_FAULTY} consecutive rows have no reward; the last: {columns.errors[0]}")
     return log_metrics(columns)
 
 

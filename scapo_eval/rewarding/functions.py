@@ -50,7 +50,7 @@ def reward_fn(
         [1.0, -1.0]
     """
     if config is not None and settings:
-        raise InputError("give either config or its settings")
+        raise InputError("specify either config or its settings")
     reward = SubsentenceReward(vocabulary, truth, config or RewardConfig(**settings), on_error="zero")
     return RewardFunction(reward, name)
 

@@ -178,7 +178,7 @@ class RewardConfig:
         if not is_number or not 0 < self.beta < math.inf:
             raise InputError(f"beta must be a number > 0, got {self.beta!r}")
         if self.beta != 1 and self.level != "cap":
-            raise InputError(f"beta is of level 'cap', got level '{self.level}'")
+            raise InputError(f"beta requires level 'cap', got level '{self.level}'")
         check_choice("claims", self.claims, READINGS)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
@@ -186,16 +186,16 @@ class RewardConfig:
                 raise InputError(f"{name} must be a function, got {short_repr(value)}")
         object.__setattr__(self, "kinds", kinds_of(self.kinds))
         if "presence" not in self.kinds:
-            raise InputError("kinds must contain 'presence': the others are of things that are there")
+            raise InputError("kinds must contain 'presence': the other kinds describe present objects")
         is_one = isinstance(self.scenes, (str, os.PathLike, Records, Scenes))
         object.__setattr__(self, "scenes", (self.scenes,) if is_one else tuple(self.scenes or ()))
         beyond = len(self.kinds) > 1
         if beyond and not self.scenes:
-            raise InputError(f"kinds {', '.join(self.kinds)} need scenes: COCO's instances or a scene graph")
+            raise InputError(f"kinds {', '.join(self.kinds)} require scenes: COCO's instances or a scene graph")
         if self.scenes and not beyond:
-            raise InputError("scenes are of kinds beyond presence; name them as kinds")
+            raise InputError("scenes require kinds beyond presence; list them in kinds")
         if beyond and self.level == "cap":
-            raise InputError("level 'cap' is of presence alone")
+            raise InputError("level 'cap' supports only the kind presence")
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
@@ -1105,7 +1105,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
     if len(falls) or not np.isfinite(table).all():
         k = int(falls[0]) if len(falls) else 0
         values = f"{name}({k}) = {table[k]:g}, {name}({k + 1}) = {table[k + 1]:g}"
-        raise InputError(f"{name} must be finite and never fall: {values}")
+        raise InputError(f"{name} must be finite and must not decrease: {values}")
     return table
 
 

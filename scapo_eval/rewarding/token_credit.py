@@ -221,12 +221,12 @@ def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, 
     where = f"response {int(row[k])}, token {k - int(indptr[row[k]])}" if several else f"token {k}"
     length = int(limit[k]) if several else int(limit)
     if start[k] < 0 or end[k] > length:
-        reason = f"leaves the text of {length} characters"
+        reason = f"exceeds the text of {length} characters"
     elif end[k] < start[k]:
         reason = "ends before it starts"
     else:
         previous = int(written[np.searchsorted(written, k) - 1])
-        reason = f"runs back behind ({int(start[previous])}, {int(end[previous])})"
+        reason = f"starts before the end of ({int(start[previous])}, {int(end[previous])})"
     raise InputError(f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
 
 

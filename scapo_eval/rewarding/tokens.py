@@ -140,7 +140,7 @@ def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
     if len(flat) and flat.min() < 0:
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
-        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, not a valid token id; leave padding out"
+        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, not a valid token id; omit padding"
         raise InputError(f"token ids of response {k}: {reason}")
 
 

@@ -56,7 +56,7 @@ def check_rule(rule: str, has_mentions: bool) -> None:
     if rule not in RULES:
         raise InputError(f"unknown segmentation rule '{rule}'; known: {', '.join(RULES)}")
     if rule == "object" and not has_mentions:
-        raise InputError("the rule 'object' needs the mentions of the text")
+        raise InputError("the rule 'object' requires the mentions of the text")
 
 
 def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:

@@ -498,7 +498,7 @@ def _byte_boundaries(
         yes[number], asked[number] = _behind_numbers(text, classes, at[number])
     stop = np.flatnonzero(is_stop & (previous & _LETTER > 0))
     asked[stop] |= _after_abbreviation(joined, at[stop])
-    if b"://" in joined or b"www." in joined:  # a URL may hold them
+    if b"://" in joined or b"www." in joined:  # URLs may contain marks
         asked |= yes & (is_dash | ~ends) & (kind != 4)
     yes &= ~asked
     asked_at, cut, kind = at[asked], at[yes], kind[yes]

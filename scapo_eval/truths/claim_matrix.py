@@ -217,8 +217,8 @@ class ClaimMatrix:
         if columns["kind"].max() >= len(KINDS) or not np.isin(columns["state"], (-1, 0, 1)).all():
             raise ValueError("a kind or state is unknown")
         if max(columns["label"].max(), columns["other"].max()) >= len(self.labels):
-            raise ValueError("a claim names a label that is not there")
+            raise ValueError("a claim refers to a label that does not exist")
         if columns["value"].max() >= len(self.values):
-            raise ValueError("a claim has a value that is not there")
+            raise ValueError("a claim refers to a value that does not exist")
         for value in np.unique(columns["value"][columns["kind"] == KINDS.index("count")]).tolist():
             count_range(self.values[value])

@@ -451,9 +451,9 @@ class Truth:
         if len(dropped) == len(oracle.labels):
             hint = did_you_mean(oracle.labels[:1000], vocabulary)
             if any(label.startswith(("/m/", "/g/")) for label in oracle.labels):
-                hint = ": it has Open Images' codes; name them with scapo-eval oracle open-images --classes FILE"
+                hint = ": it uses Open Images codes; convert them with scapo-eval oracle open-images --classes FILE"
             raise InputError(
-                f"no label of this truth is in the vocabulary '{vocabulary.name}'{hint}", path=oracle.source
+                f"no label of this ground truth is in the vocabulary '{vocabulary.name}'{hint}", path=oracle.source
             )
         states = oracle.states_of(vocabulary)
         n_present = [(part == 1).sum(axis=1, dtype=np.int64) for part in in_parts(states)]
@@ -528,8 +528,8 @@ class Truth:
         shown = ", ".join(f"'{label}'" for label in most[:5]) + (", ..." if len(most) > 5 else "")
         hint = did_you_mean(most[:5], self.vocabulary)
         return (
-            f"{self.oracle.source}: {len(occurring)} truth label(s) outside the vocabulary '{self.vocabulary.name}' "
-            f"are dropped ({sum(occurring.values())} entries): {shown}{hint}"
+            f"{self.oracle.source}: {len(occurring)} labels of the ground truth are not in the vocabulary "
+            f"'{self.vocabulary.name}' and are ignored ({sum(occurring.values())} entries): {shown}{hint}"
         )
 
     @property
@@ -542,7 +542,7 @@ class Truth:
         shown = ", ".join(f"'{label}'" for label in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         return (
             f"{self.oracle.source}: {len(unknown)} of {len(self.vocabulary.labels)} labels of the vocabulary "
-            f"'{self.vocabulary.name}' have no truth, so naming them counts for nothing: {shown}"
+            f"'{self.vocabulary.name}' have no ground truth, so mentions of them do not count: {shown}"
         )
 
     @property

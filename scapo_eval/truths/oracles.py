@@ -137,7 +137,9 @@ class TruthOnDemand(Truth):
         width = len(self.vocabulary.labels)
         values = self.values(np.repeat(rows, width), np.tile(np.arange(width), len(rows))).reshape(-1, width)
         if ((values > 0) & (values < 1)).any():
-            raise InputError("level='cap' needs an oracle of 1 and 0, not of probabilities", path=self.oracle.source)
+            raise InputError(
+                "level='cap' requires an oracle that returns 1 and 0, not probabilities", path=self.oracle.source
+            )
         counts: NDArray[np.int64] = (values == 1).sum(axis=1, dtype=np.int64)
         return counts
 

@@ -186,7 +186,7 @@ def _row(record: Mapping[str, Any]) -> tuple[str, list[str]]:
     given = record[name]
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"'{name}' of image {image}: expected a text or a list of texts, got {short_repr(given)}")
+        raise InputError(f"'{name}' of image {image}: expected a string or a list of strings, got {short_repr(given)}")
     if not any(text.strip() for text in texts):
         raise InputError(f"image {image} has no reference")
     return image, [text for text in texts if text.strip()]
@@ -316,8 +316,8 @@ class WeightedTruth(Truth):
         note = (
             "labels that no reference names are absent: Hal. Rate is the share of claims that no reference names"
             if self.unnamed == "absent"
-            else "labels that no reference names are unknown: Hal. Rate has a value only with another truth beside "
-            "them (--truth), or with --unnamed absent"
+            else "labels that no reference names are unknown: Hal. Rate requires another ground truth "
+            "(--truth), or --unnamed absent"
         )
         return (f"{self.words.references.source}: {note}", *filter(None, (self.warning,)))
 
@@ -448,9 +448,9 @@ class Beside:
         check_choice("unnamed", self.unnamed, UNNAMED)
         if self.references is None and (self.unnamed != "unknown" or self.leave_out_self):
             option = "leave_out_self (--leave-out-self)" if self.leave_out_self else "unnamed (--unnamed)"
-            raise InputError(f"{option} belongs to references (--references)")
+            raise InputError(f"{option} requires references (--references)")
         if self.references is not None and self.weights is not None:
-            raise InputError("references are weights; give either references or a file of weights (--weights)")
+            raise InputError("references are already weights; use either references or a file of weights (--weights)")
 
     @classmethod
     def of(
@@ -505,7 +505,7 @@ class Beside:
         if self.weights is None:
             return oracle
         if oracle is None:
-            raise InputError("weights need a truth (--truth)")
+            raise InputError("weights require a ground truth (--truth)")
         return given_weights(self.weights, oracle, vocabulary, any_fingerprint=any_fingerprint)
 
 

@@ -219,7 +219,7 @@ class _Reader:
         """Yields remarks about the objects and boxes that were skipped."""
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
-            unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that the vocabulary does not know"
+            unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that are not in the vocabulary"
             yield f"{self.source}: {unnamed} ({names})"
         if self.outside:
             unused = f"{self.outside} boxes outside of their picture are not used"
@@ -284,7 +284,7 @@ class _Reader:
         things: dict[int, list[Thing]] = {image: [] for image in images}
         for annotation in coco.annotations:
             if annotation.image_id not in images or annotation.category_id not in named:
-                reason = f"an annotation names image {annotation.image_id} or category {annotation.category_id}"
+                reason = f"an annotation refers to image {annotation.image_id} or category {annotation.category_id}"
                 raise InputError(f"{reason}, which the file does not list", path=self.source)
             if annotation.iscrowd not in (0, 1):
                 reason = f"'iscrowd' must be 0 or 1, found {annotation.iscrowd}"
@@ -361,7 +361,7 @@ class _Reader:
         for given in _checked(record, "relations", _is_list, "a list", ()):
             subject, predicate, other = given["subject"], given["predicate"], given["object"]
             if not all(_is_index(end) and end < len(record["objects"]) for end in (subject, other)):
-                raise ValueError(f"a relation leads to no object: {short_repr(given)}")
+                raise ValueError(f"the object of a relation does not exist: {short_repr(given)}")
             if not isinstance(predicate, str):
                 raise ValueError(f"'predicate' of a relation must be a string, found {short_repr(predicate)}")
             if subject in place and other in place:

@@ -119,5 +119,5 @@ def write_truth(truth: TruthColumns, path: str | Path) -> None:
     name = str(path).removesuffix(".gz").removesuffix(".zst")
     writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)
     if writer is None:
-        raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
+        raise InputError("unknown format: use a name that ends in .npz, .parquet, .json or .jsonl", path=str(path))
     writer(truth, path)

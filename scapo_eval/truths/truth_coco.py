@@ -88,7 +88,9 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
     )
     listed = [(image.id, category) for image in coco.images for category in image.neg_category_ids or ()]
     if coco.images and not coco.annotations and not listed:
-        raise InputError("not a valid truth: 'annotations' is empty, every object would count as absent", path=source)
+        raise InputError(
+            "not a valid truth: 'annotations' is empty, so every object would count as absent", path=source
+        )
     is_lvis = any(image.neg_category_ids is not None for image in coco.images)
     pairs = np.array(listed, dtype=np.int64).reshape(-1, 2)
     absent = _cells(pairs[:, 0], pairs[:, 1], images, categories, "'neg_category_ids'", source) if is_lvis else None
@@ -118,7 +120,7 @@ def _cells(
         rows = np.fromiter(map(row_of.__getitem__, image_ids.tolist()), np.int64, len(image_ids))
         columns = np.fromiter(map(position.__getitem__, category_ids.tolist()), np.int64, len(category_ids))
     except KeyError as error:
-        reason = f"{what} names the image or category {error}, which the file does not list"
+        reason = f"{what} refers to the image or category {error}, which the file does not list"
         raise InputError(reason, path=source) from None
     return rows * len(categories) + columns
 

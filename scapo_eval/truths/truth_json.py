@@ -168,4 +168,6 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
 
 def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
     if truth.n_unknown:
-        raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))
+        raise InputError(
+            "JSON cannot represent unknown cells; use a name that ends in .npz or .parquet", path=str(path)
+        )

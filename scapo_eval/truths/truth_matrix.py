@@ -47,7 +47,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
         with np.load(stream, allow_pickle=False) as arrays:
             missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
             if {"names", "starts"} <= set(arrays.files):
-                raise InputError("a claim matrix, not a presence matrix: give it as --scenes", path=source)
+                raise InputError("a claim matrix, not a presence matrix: use it with --scenes", path=source)
             if missing:
                 raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""

@@ -118,7 +118,7 @@ class Judgements:
             raise InputError(f"set must be one of {', '.join(kind.name for kind in SETS)}, got {name!r}")
         if not kinds:
             fields = ", ".join(map(str, list(records[0][1])[:8]))
-            wanted = f"the set '{name}'" if name else "human judgements"
+            wanted = f"the set '{name}'" if name else "human judgments"
             raise InputError(
                 f"not valid as {wanted}: expected image_id, caption and rating (found: {fields})", path=source
             )
@@ -174,11 +174,12 @@ class Judgements:
         there = values[~np.isnan(values)]
         if len(there) < MIN_ITEMS:
             missing = f" ({len(values) - len(there):,} are missing)" if len(there) < len(values) else ""
-            reason = f"rating '{dimension}': {len(there)} items{missing}; a correlation takes at least {MIN_ITEMS}"
+            reason = f"rating '{dimension}': {len(there)} items{missing}; a correlation requires at least {MIN_ITEMS}"
             raise InputError(reason, path=self.source)
         if there.min() == there.max():
             raise InputError(
-                f"rating '{dimension}' is {there[0]:g} everywhere: nothing can agree with it", path=self.source
+                f"rating '{dimension}' is {there[0]:g} for every item, so agreement cannot be measured",
+                path=self.source,
             )
         return values
 

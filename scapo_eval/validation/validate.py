@@ -227,7 +227,7 @@ def validate(
     sample = ResampledImages.of([item.image for item in judged.items], resamples=resamples, seed=seed)
     if judged.marked:
         if held_against is None:
-            raise InputError("marked parts need a truth (--truth)", path=loaded.source)
+            raise InputError("marked parts require a ground truth (--truth)", path=loaded.source)
         return Validation(
             judged,
             Signature.of("validate", **{**decisive, "claims": None}, **sized),
@@ -297,7 +297,9 @@ def _agreements(
             pairing = pairings[name, rating]
             n = int(pairing.there.sum())
             if n < MIN_ITEMS:
-                raise InputError(f"{n} items have both '{name}' and '{rating}'; it takes {MIN_ITEMS}", path=source)
+                raise InputError(
+                    f"{n} items have both '{name}' and '{rating}'; at least {MIN_ITEMS} are required", path=source
+                )
             images = len(set(pairing.sample.group[pairing.there].tolist()))
             for statistic in pairing.statistics():
                 resampled = pairing.resampled(statistic)
@@ -330,7 +332,7 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
 def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) -> Iterator[Agreement]:
     marked = int(sum(item.spans is not None for item in judged.items))
     if marked < MIN_ITEMS:
-        raise InputError(f"{marked} captions with marked parts; it takes {MIN_ITEMS}", path=judged.source)
+        raise InputError(f"{marked} captions with marked parts; at least {MIN_ITEMS} are required", path=judged.source)
     for claims in READINGS:
         sums = np.zeros((sample.n_images, 4))
         np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
@@ -379,5 +381,5 @@ def _notes(judgements: Judgements, measures: Measures) -> Iterable[str]:
     if measures.truth is not None:
         unknown = int((measures.truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
         if unknown:
-            yield f"{unknown:,} items of images that the truth does not know have no value of its metrics"
+            yield f"{unknown:,} items have no values of metrics that need a ground truth: their images are not in it"
         yield from measures.truth.notes

@@ -122,8 +122,8 @@ def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
 
 def _hint(name: str, measures: Measures) -> str:
     if name in NGRAMS or name in ("cover_weighted", "cap_weighted", "cover_words", "named_words", "named_rate"):
-        return "; it needs references (--references)"
-    return "" if measures.truth is not None else "; those of captions need a truth (--truth, --references)"
+        return "; it requires references (--references)"
+    return "" if measures.truth is not None else "; metrics of captions require a ground truth (--truth, --references)"
 
 
 def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:

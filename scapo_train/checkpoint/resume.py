@@ -112,7 +112,7 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
     if not decisive and reward[0] is not None and reward[0] != reward[1]:
         decisive.append(f"the reward {reward[1]} (before: {reward[0]})")
     if decisive and not accept:
-        reason = f"the resumed run has {'; '.join(decisive)}: give --accept-changes, or set another run.output"
+        reason = f"the resumed run has {'; '.join(decisive)}: use --accept-changes, or set another run.output"
         raise InputError(reason, path=str(path))
     for change in decisive:
         _log.warning("resumed with another objective than before: %s", change)
@@ -134,5 +134,5 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
         with decoding("file of metrics", folder / METRICS):
             done = max((int(parse_json(line)["step"]) for line in lines if line.endswith(b"\n")), default=0)
     if (folder / "model").exists() or (save_every and done > save_every):
-        reason = f"has {done} steps, but no checkpoint to go on from: restore it, or set another run.output"
+        reason = f"has {done} steps, but no checkpoint to resume from: restore it, or set another run.output"
         raise InputError(reason, path=str(folder))

@@ -281,15 +281,15 @@ def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) ->
 
 def _read(tensors: dict[str, Tensor], path: Path) -> None:
     if (path / _PICKLED).exists() and not (path / INDEX).exists():
-        why = "is a pickled checkpoint of a version before 0.2, which this one does not read"
-        raise InputError(f"{why}; end the run with the version that wrote it, or begin a new one", path=str(path))
+        why = "is a pickled checkpoint of a version before 0.2, which this version cannot read"
+        raise InputError(f"{why}; finish the run with the version that wrote it, or start a new one", path=str(path))
     try:
         with _quiet():
             dcp.load(tensors, storage_reader=Reader(path))
     except CheckpointException as error:
         cause, _ = next(iter(error.failures.values()))
         why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
-        raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
+        raise InputError(f"{why}; remove it to resume from an earlier one", path=str(path)) from None
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -164,7 +164,7 @@ class Reader(dcp.StorageReader):
         tensors = {}
         for name, stored in read_as(path, _Index).tensors.items():
             if not _whole(stored):
-                reason = f"damaged: the chunks of {name!r} do not make up its shape, each place once"
+                reason = f"damaged: the chunks of {name!r} do not cover its shape exactly once"
                 raise InputError(reason, path=str(path))
             chunks = []
             for record in stored.chunks:

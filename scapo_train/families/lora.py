@@ -82,7 +82,7 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
     of_experts = [name for name in chosen if name in stacks]
     if of_experts and lora.dropout:
         last = ", ".join(name.rpartition(".")[2] for name in of_experts)
-        reason = f"adapters of experts ({last}) take none: set it to 0, or lora.targets to others"
+        reason = f"adapters of experts ({last}) do not support dropout: set it to 0, or change lora.targets"
         raise InputError(f"lora.dropout: {reason}")
     names = "|".join(re.escape(name) for name in chosen if name not in stacks)
     config = LoraConfig(

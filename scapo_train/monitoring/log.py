@@ -144,7 +144,7 @@ def open_folder(folder: Path, *, resume: bool) -> None:
         InputError: If the folder contains a run and ``resume`` is False, or if the folder cannot be created.
     """
     if not resume and (folder / METRICS).exists():
-        raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))
+        raise InputError("contains a run: continue with --resume auto, or set another run.output", path=str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -52,4 +52,5 @@ def remedy_for_memory(config: Config, phase: str, step: int, error: BaseExceptio
     cause = " ".join(str(error).split()).partition(". ")[0][:200]
     where = f"in step {step} ({phase})" if phase else "before the first step"
     plan = "python -m scapo_train.plan CONFIG --gpus NxKIND"
-    return f"out of memory {where}: {cause}; would need less: {', '.join(ways)} ({plan} tells how much)"
+    needs = f"these settings need less memory: {', '.join(ways)} ({plan} estimates how much)"
+    return f"out of memory {where}: {cause}; {needs}"

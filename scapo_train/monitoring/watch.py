@@ -73,8 +73,8 @@ class _Failure:
 
     @classmethod
     def died(cls, rank: int, name: str) -> _Failure:
-        why = "it was killed, by someone or by the kernel for want of memory (see dmesg), or its machine is gone"
-        return cls(2, rank, f"rank {rank} ({name}) has died without a word: {why}", LOST)
+        why = "it was killed by a person or by the kernel (out of memory: see dmesg), or its machine is unreachable"
+        return cls(2, rank, f"rank {rank} ({name}) has exited without a message: {why}", LOST)
 
     @classmethod
     def raised(cls, rank: int, error: BaseException) -> _Failure:
@@ -173,7 +173,7 @@ def _leave(cause: _Failure, *, place: str = "", quiet: bool = False) -> NoReturn
     if not quiet:
         print(f"scapo_train: {place}{cause.text}", file=sys.stderr)
         if cause.gravity != 1:
-            print("scapo_train: all ranks leave; go on from the last checkpoint with --resume auto", file=sys.stderr)
+            print("scapo_train: all ranks exit; resume from the last checkpoint with --resume auto", file=sys.stderr)
         sys.stderr.flush()
     os._exit(cause.code)  # a thread cannot end a main thread that waits in a collective operation
 

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9][0-9]*)[x*]([1-9][0-9]*)", text.strip())
     if match is None:
-        raise InputError(f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
+        raise InputError(f"--image expects WIDTHxHEIGHT, such as 640x480, got {text!r}")
     return int(match[1]), int(match[2])
 
 
@@ -136,7 +136,9 @@ def _text(job: Job, planned: Plan, measured: Measured | None) -> str:
         *(f"  note: {note}" for note in planned.notes),
     ]
     if not planned.fits:
-        lines += [f"  would fit: {way}" for way in planned.remedies] or ["  nothing that this plan knows would help"]
+        lines += [f"  would fit: {way}" for way in planned.remedies] or [
+            "  no setting that this plan considers would help"
+        ]
     total = sum(planned.seconds.values())
     if math.isfinite(total):
         shown = {

@@ -73,5 +73,5 @@ def parse_gpus(text: str) -> tuple[int, str]:
     match = re.fullmatch(r"\s*(?:([0-9]+)\s*[x*])?\s*(.+)", text, re.IGNORECASE)
     kinds = [name for name in GPUS if match and plain(name) == plain(match[2])]
     if match is None or not kinds or (match[1] and int(match[1]) < 1):
-        raise InputError(f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})")
+        raise InputError(f"--gpus expects COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})")
     return int(match[1] or 1), kinds[0]

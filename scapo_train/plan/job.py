@@ -174,12 +174,16 @@ class Job:
         targets(self.config.lora, [*self.shape.linear, *self.shape.stacks])
         prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
         if self.config.model.dtype == "float64":
-            raise ScapoError("model.dtype = float64 is for comparing computations: a plan knows bfloat16 and float32")
+            raise ScapoError(
+                "model.dtype = float64 is for comparing computations: a plan supports bfloat16 and float32"
+            )
         if self.count > prompts:
             reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
             raise InputError(reason)
         if self.vllm and not self.shape.shared:
-            raise InputError('rollout.engine = "vllm" is not for models of the general path: set it to "transformers"')
+            raise InputError(
+                'rollout.engine = "vllm" does not support models of the general path: set it to "transformers"'
+            )
         if self.vllm and self.count % parallel:
             raise InputError(f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
         _ = self.picture

@@ -132,9 +132,9 @@ def notes(share: GpuShare) -> list[str]:
     if share.job.vllm:
         sequences = share.vllm_sequences()
         sentences.append(
-            f"vLLM's cache holds {sequences} responses at once"
+            f"vLLM's cache has room for {sequences} responses at once"
             if sequences
-            else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} does not hold the model's weights"
+            else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} is too small for the model's weights"
         )
     if share.shape.stacks:
         sentences.append(

@@ -200,7 +200,7 @@ def measure(job: Job) -> Measured:
     if job.config.optim.offload:
         raise InputError("--verify counts the memory of a GPU: set optim.offload to false")
     if job.config.optim.optimizer != "adamw":
-        raise InputError(f"--verify knows optim.optimizer = adamw, not {job.config.optim.optimizer}")
+        raise InputError(f"--verify supports only optim.optimizer = adamw, not {job.config.optim.optimizer}")
     start = time.monotonic()
     peaks = [_measured(job, batch) for batch in dict.fromkeys(memory_of(job).passes)]
     return Measured(max(low for low, _ in peaks), max(high for _, high in peaks), time.monotonic() - start)

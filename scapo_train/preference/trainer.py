@@ -65,18 +65,20 @@ class PreferenceTrainer(Loop):
         """
         config = self.config
         if config.run.stop_on:
-            raise InputError("run.stop_on is of alarms about rollouts, and preference training makes none")
+            raise InputError("run.stop_on refers to alarms about rollouts, which preference training does not make")
         if config.updates_per_batch > 1:
-            raise InputError("optim.mini_batches and optim.inner_epochs are of rollouts: preference training takes 1")
+            raise InputError(
+                "optim.mini_batches and optim.inner_epochs apply to rollouts; preference training requires 1"
+            )
         self.pairs = read_pairs(config.data.train, config.data.images)
         sources = [pair.source for pair in self.pairs]
         loss = config.preference.loss
         for pair in self.pairs:
             if loss != "dpo" and not pair.source.pictures:
-                reason = f'preference.loss = "{loss}" needs a picture in each pair'
+                reason = f'preference.loss = "{loss}" requires a picture in each pair'
                 raise InputError(reason, path=config.data.train, line=pair.line)
         if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
-            raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
+            raise InputError(f'preference.loss = "{loss}" requires pairs about two pictures', path=config.data.train)
         return Task(sources)
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
@@ -189,7 +191,9 @@ class PreferenceTrainer(Loop):
         for name in ("chosen", "rejected"):
             ids = self.tokenizer(getattr(pair, name), add_special_tokens=False)["input_ids"]
             if signs := [token for token in ids if token in ends or token in never]:
-                reason = f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(signs[0])}, a sign of the model's own"
+                reason = (
+                    f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(signs[0])}, a special token of the model"
+                )
                 raise InputError(reason, path=self.config.data.train, line=pair.line)
             responses.append([*ids, end])
         return responses

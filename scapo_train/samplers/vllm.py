@@ -153,10 +153,12 @@ class VllmSampler:
             given = {"weights_iterator": weights(self._policy, self._dtype)}
             self._llm.collective_rpc("reload_weights", kwargs=given)
         except (ValueError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
-            raise ScapoError(f"vLLM does not take the policy's weights: {root_cause(error)}") from None
+            raise ScapoError(f"vLLM cannot load the policy's weights: {root_cause(error)}") from None
         (names,) = self._llm.apply_model(lambda model: {name for name, _ in model.named_parameters()})
         if missing := sorted(names - self._loaded):
-            raise ScapoError(f"{len(missing)} weights of vLLM's model are not the policy's: {', '.join(missing[:5])}")
+            raise ScapoError(
+                f"{len(missing)} weights of vLLM's model do not exist in the policy: {', '.join(missing[:5])}"
+            )
         self._has_weights = True
         if not self._llm.reset_prefix_cache():
             raise ScapoError("vLLM keeps its prefix cache: a request is still running")
@@ -251,7 +253,9 @@ class VllmSampler:
         the number of features.
         """
         if len(request.ids) + self._max_new_tokens > self._longest:
-            reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
+            reason = (
+                f"the prompt has {len(request.ids)} tokens; vLLM has room for {self._longest}, including the response"
+            )
             raise InputError(reason, path=request.path)
         try:
             pictures = [load(picture) for picture in request.pictures]
@@ -320,7 +324,7 @@ class VllmSampler:
             cause = _cause(pixels, config.model.path, fits_from_disk=from_disk.fits(self._dtype))
             raise ScapoError(
                 f"{self.name} and the trainer do not agree on log-probabilities ({gap}): {cause} "
-                "(rollout.check_sync = false goes on nevertheless)"
+                "(rollout.check_sync = false disables this check)"
             )
 
     @torch.no_grad()
@@ -404,11 +408,11 @@ def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
         remedy = "try another release of vLLM"
         if file.is_file() and missing:
             remedy = (
-                f"vLLM normalizes them by {file.name}, which lacks {', '.join(missing)}: write the processor's there"
+                f"vLLM normalizes them by {file.name}, which lacks {', '.join(missing)}: add those of the processor"
             )
         return f"their pixels differ by {pixels:.2g}; {remedy}"
     if fits_from_disk:
-        return f"they did when vLLM had the weights of {path}: the policy's do not arrive as they are"
+        return f"they agreed when vLLM had the weights of {path}: the policy's weights arrive changed"
     return "with the same pixels and weights; try another release of vLLM or of transformers, or rollout.engine"
 
 
@@ -465,7 +469,7 @@ def _responses(request: RolloutRequest, output: Any) -> list[Response]:
     responses = []
     for made in output.outputs:
         if made.finish_reason not in ("stop", "length"):
-            raise ScapoError(f"{request.path}: vLLM gave up ({made.finish_reason})")
+            raise ScapoError(f"{request.path}: vLLM stopped ({made.finish_reason})")
         ids = list(made.token_ids)
         logprobs = [place[token].logprob for token, place in zip(ids, made.logprobs, strict=True)]
         responses.append(Response(ids, made.finish_reason == "stop", np.array(logprobs, np.float32)))

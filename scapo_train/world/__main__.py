@@ -63,7 +63,7 @@ def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
         print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
+        print("scapo_train.world: interrupted: run the same command to continue", file=sys.stderr)
         return 130
 
 

@@ -298,7 +298,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
     if not done.exists():
         return False
     if json.loads(done.read_text(encoding="utf-8")) != {"world": world.name, **vars(lessons), "seed": seed}:
-        raise InputError("holds another world: give another --output", path=str(folder))
+        raise InputError("contains another world: use another --output", path=str(folder))
     return True
 
 

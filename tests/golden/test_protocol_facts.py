@@ -104,7 +104,7 @@ def test_the_papers_rows_are_the_papers(shared: Path) -> None:
 
 
 def test_a_protocol_without_truth_says_where_to_get_it(shared: Path) -> None:
-    with pytest.raises(InputError, match=r"'scapo-coco' carries no truth \(--truth: COCO's annotations"):
+    with pytest.raises(InputError, match=r"'scapo-coco' contains no ground truth \(--truth: COCO's annotations"):
         Protocol.load("scapo-coco").facts_path()
     with pytest.raises(InputError, match="missing key 'questions'"):
         Protocol.load("chair-opera").questions()

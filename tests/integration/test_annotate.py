@@ -189,11 +189,11 @@ def test_a_person_s_verdict_and_one_in_words_have_no_probability(cli: Cli, start
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--labels-per-call", 2), "one word about one label a call"),
-        (("--prompts", "paper"), "one word about one label a call"),
-        (("--prompt", "json.txt"), "asks for one word, yes or no"),
-        (("--model", "plain"), "gives no probabilities of tokens (the reply has no 'top_logprobs')"),
-        (("--model", "no-logprobs"), "gives no probabilities of tokens (HTTP 400: logprobs are not supported"),
+        (("--labels-per-call", 2), "a one-word answer about one label per call"),
+        (("--prompts", "paper"), "a one-word answer about one label per call"),
+        (("--prompt", "json.txt"), "one label with a one-word answer, yes or no"),
+        (("--model", "plain"), "returns no token probabilities (the reply has no 'top_logprobs')"),
+        (("--model", "no-logprobs"), "returns no token probabilities (HTTP 400: logprobs are not supported"),
     ],
 )
 def test_what_gives_no_probability_is_said_at_once(
@@ -289,7 +289,7 @@ def test_two_processes_on_one_run(cli: Cli, start: Start, tmp_path: Path) -> Non
     while not (run / "answers.journal").exists():
         time.sleep(0.02)
     second = cli(*arguments, code=2)
-    assert f"process {first.pid} is writing this run; wait for it, or end it" in second.stderr
+    assert f"process {first.pid} is writing this run; wait for it, or stop it" in second.stderr
     cli("annotate", "status", run)  # reading is free
     assert first.poll() is None
     urllib.request.urlopen(url.replace("/v1", "/release")).close()
@@ -303,7 +303,7 @@ def test_a_mumbling_judge_is_counted_listed_and_refused(cli: Cli, start: Start, 
     done = cli(*asked, "--model", "mumbling-verdicts", code=4)
     listed = [orjson.loads(line) for line in (run / "unread.jsonl").read_bytes().splitlines()]
     assert f"{len(listed)} without a readable verdict" in done.stderr
-    assert "asked again as they could not be read" in done.stderr
+    assert "repeated because they were unreadable" in done.stderr
     store = Store.open(run)
     assert {(row["image_id"], row["label"]) for row in listed} == {
         (store.image_ids[row], store.labels[column]) for row, column in store.open_cells().tolist()
@@ -330,7 +330,7 @@ def test_several_labels_per_call_are_cheaper_and_measured_against_one(cli: Cli, 
     one = cli(*asked, "-o", tmp_path / "one", *prices, "--forecast")
     assert "400 calls to make" in one.stderr
     assert "64 of 400 calls" in one.stderr
-    assert "tokens a call" in one.stderr
+    assert "tokens per call" in one.stderr
     assert "cost 0.0" in one.stderr
     assert stats(url)["requests"] == 64
     cli(*asked, "-o", tmp_path / "one", *prices)
@@ -390,7 +390,7 @@ def test_what_users_get_wrong(cli: Cli, start: Start, tmp_path: Path) -> None:
     warned = cli(*asked, "--vocabulary", "dopa160", "-o", tmp_path / "own", "--prompt", prompt, "--forecast")
     assert "labels have aliases that their prompt does not count (" in warned.stderr
     prompt.write_text("Is it there?")
-    assert "never names the label" in cli(*asked, "--vocabulary", "coco80", "--prompt", prompt, code=2).stderr
+    assert "does not contain the label" in cli(*asked, "--vocabulary", "coco80", "--prompt", prompt, code=2).stderr
     (tmp_path / "chair.txt").write_text("Count a chair. Do not count stools.")
     linted = cli("annotate", "lint", "--prompt", f"chair={tmp_path / 'chair.txt'}", code=2)
     assert "chair: excluded: stool, stools: counts as the label in captions, but not in the prompt" in linted.stdout

@@ -320,7 +320,7 @@ def test_what_users_get_wrong(run: Run, start: Start, folder: Path) -> None:
     assert not (folder / "none").exists()
 
     assert run(*asked, "-q")[0] == 0
-    assert "begun with other claims" in refused(*asked, "--kinds", "count")
+    assert "started with other claims" in refused(*asked, "--kinds", "count")
     labels = (
         "annotate",
         "coarse",
@@ -332,9 +332,9 @@ def test_what_users_get_wrong(run: Run, start: Start, folder: Path) -> None:
         "--base-url",
         url,
     )
-    assert "begun with other claims" in refused(*labels, "-o", folder / "run")
+    assert "started with other claims" in refused(*labels, "-o", folder / "run")
     assert run(*labels, "-o", folder / "labels", "-q")[0] == 0
-    assert "begun with labels, not with claims" in refused(*coarse(folder, url, "labels"))
+    assert "started with labels, not with claims" in refused(*coarse(folder, url, "labels"))
     for verb in (("mine", folder / "run", folder / "a.jsonl"), ("lint", folder / "run")):
         assert "the cells of this run are claims" in refused("annotate", *verb)
     refine = ("annotate", "refine", folder / "run", "--labels", "dog", "--model", "judge", "--base-url", url)
@@ -342,12 +342,12 @@ def test_what_users_get_wrong(run: Run, start: Start, folder: Path) -> None:
     assert "unknown label 'dog'" in refused("annotate", "qc", "draw", folder / "run", "--labels", "dog")
     assert "must end in .npz" in refused("annotate", "finalize", folder / "run", "-o", folder / "claims.parquet")
     assert run("annotate", "finalize", folder / "run", "-o", folder / "claims.npz")[0] == 0
-    assert "give it as --scenes" in refused("score", folder / "a.jsonl", "--truth", folder / "claims.npz")
+    assert "use it with --scenes" in refused("score", folder / "a.jsonl", "--truth", folder / "claims.npz")
     assert run("annotate", "qc", "draw", folder / "run")[0] == 0
     answers = write(
         folder / "answers.jsonl", [{"image_id": 1, "label": "count", "claim": "Is it so?", "verdict": "yes"}]
     )
     told = refused("annotate", "qc", "import", folder / "run", answers, "--by", "Ada")
-    assert "answers.jsonl:1: round 1 does not ask for 'Is it so?' in image 1" in told
+    assert "answers.jsonl:1: round 1 does not contain 'Is it so?' in image 1" in told
     missing = write(folder / "missing.jsonl", [{"image_id": 1, "label": "count", "verdict": "yes"}])
     assert "missing key 'claim'" in refused("annotate", "qc", "import", folder / "run", missing, "--by", "Ada")

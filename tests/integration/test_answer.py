@@ -237,7 +237,7 @@ def test_mmhal_from_questions_to_figures(cli: Cli, ok: Cli, start: Start, tmp_pa
     assert len({row["response"] for row in rows(answers)}) == 8  # every picture was found and seen
     judged = cli("judge", "mmhal", answers, "-o", ratings, "--model", "judge", "--base-url", url)
     assert judged.returncode == 4
-    assert "1 not readable (the first: rating not found in the verdict on mmhal/4); --retry asks" in judged.stderr
+    assert "1 unreadable (the first: rating not found in the verdict on mmhal/4); --retry repeats" in judged.stderr
     found = rows(ratings)
     assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
     assert found[3]["unread"] == "Sounds good."
@@ -303,7 +303,7 @@ def test_objects_listed_by_a_judge_into_object_halbench(cli: Cli, ok: Cli, start
     judge = ["judge", "objhal", captions, "-o", objects, "--model", "judge", "--base-url", url]
     judged = cli(*judge)
     assert judged.returncode == 4, judged.stderr
-    assert "3 not readable (the first: objects not found in what the judge says of line 5); --retry" in judged.stderr
+    assert "3 unreadable (the first: objects not found in what the judge says of line 5); --retry" in judged.stderr
     found = [row["extracted"] for row in rows(objects)]
     assert found == [["dog", "The cat"], ["car"], [], ["dog"], None, None, None]
     assert rows(objects)[4]["unread"] == "I'm sorry, but I can't help with that."
@@ -358,7 +358,7 @@ def test_claims_judged_against_references_and_image(cli: Cli, ok: Cli, start: St
              "--model", "judge", "--base-url", url]  # fmt: skip
     judged = cli(*judge)
     assert judged.returncode == 4, judged.stderr
-    assert "2 not readable (the first: the verdict of step decompose on 3); --retry asks these again" in judged.stderr
+    assert "2 unreadable (the first: the verdict of step decompose on 3); --retry repeats these" in judged.stderr
     first, empty, refused, mumbled, repeated = rows(verdicts)
     schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "evidence-1.schema.json"
     published = fastjsonschema.compile(orjson.loads(schema.read_bytes()))
@@ -427,7 +427,7 @@ def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
         (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
         (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "file not found"),
-        (["augmented", "a.jsonl"], "give the answers without descriptions first, then the augmented ones"),
+        (["augmented", "a.jsonl"], "list the answers without descriptions first, then the augmented ones"),
     ):
         done = cli(*arguments)
         assert done.returncode == 2, done.stderr
@@ -445,7 +445,7 @@ def test_claims_judged_once_are_scenes_for_claims(cli: Cli, ok: Cli, start: Star
     first = cli(*judge, "--kinds", "count,attribute")
     assert first.returncode == 4, first.stderr
     assert "4 claims judged" in first.stderr
-    assert "1 not readable (the first: neither yes nor no to 'Is there a zebra in the image for which" in first.stderr
+    assert "1 unreadable (the first: neither yes nor no to 'Is there a zebra in the image for which" in first.stderr
     found = {row["image_id"]: [(c["label"], c["value"], c["answer"]) for c in row["claims"]] for row in rows(judged)}
     assert found == {
         "7": [("car", "blue", "no"), ("dog", "2", "yes"), ("zebra", "red", None)],

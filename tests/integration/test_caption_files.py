@@ -198,7 +198,7 @@ def test_rollouts_may_say_yes_and_captions_may_not(tmp_path: Path) -> None:
         (lines([{**r, "model": "ab"[k % 2]} for k, r in enumerate(RECORDS)]), "several models in one file ('a', 'b')"),
         (
             parquet({"image_id": [1, 2], "caption": ["a", "b"], "model": ["a", "b"]}),
-            "several models in one file ('a', 'b'); take one out with: scapo-eval import x --model NAME",
+            "several models in one file ('a', 'b'); extract one with: scapo-eval import x --model NAME",
         ),
         (
             lines([{"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}]),

@@ -320,7 +320,7 @@ def test_identical_errors_are_said_once(run: ScapoEval, world: Path) -> None:
     code, _, err = run("a.jsonl")
     assert code == 2
     (line,) = err.splitlines()
-    assert line.startswith("scapo-eval: a.jsonl:1: no truth: give --truth FILE")
+    assert line.startswith("scapo-eval: a.jsonl:1: missing ground truth: use --truth FILE")
     assert line.endswith("(60 records, lines 1-60)")
     write(world / "other.jsonl", [{"image_id": k, "txt": "x"} for k in range(30)])
     code, _, err = run("other.jsonl", "--truth", "truth.json")

@@ -72,7 +72,7 @@ def test_an_input_is_never_replaced(run: ScapoEval, world: Path, name: str) -> N
     before = {path.name: path.read_bytes() for path in world.rglob("*") if path.is_file()}
     code, out, err = run(*COMMANDS[name].split())
     assert (code, out) == (2, "")
-    assert "is an input, too, and would be lost" in err
+    assert "also an input and would be overwritten" in err
     assert {path.name: path.read_bytes() for path in world.rglob("*") if path.is_file()} == before
 
 
@@ -87,7 +87,7 @@ def test_an_input_is_never_replaced(run: ScapoEval, world: Path, name: str) -> N
 def test_two_outputs_are_never_one_file(run: ScapoEval, world: Path, command: str) -> None:
     code, _, err = run(*command.split())
     assert code == 2
-    assert "is given for two outputs" in err
+    assert "is specified for two outputs" in err
     assert not (world / "new.json").exists()
 
 

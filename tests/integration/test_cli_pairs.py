@@ -131,7 +131,7 @@ def test_the_formats_are_as_their_frameworks_read_them(world: Path) -> None:
 def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     plain = write(tmp_path / "plain.jsonl", RESPONSES, prompt="")
     _, err = run(plain, *given(world), code=2)
-    assert "plain.jsonl:1: no prompt in the record: give --prompt" in err
+    assert "plain.jsonl:1: the record contains no prompt; use --prompt" in err
     found, _ = run(plain, *given(world), "--prompt", "What is it?")
     assert found[0]["prompt"][0]["content"] == "What is it?"
     unknown = write(tmp_path / "unknown.jsonl", [("9", GOOD), *RESPONSES])

@@ -136,13 +136,13 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
         ),
         (["report", "results.json", "--name", "x"], "expected --name OLD=NEW, got 'x'"),
         (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: file not found"),
-        (["report", "results.json", "--thumbnails", "-o", "r.html"], "give their folder with --images"),
+        (["report", "results.json", "--thumbnails", "-o", "r.html"], "--thumbnails requires the folder"),
         (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: pictures of these images not found"),
         (["report", "base.jsonl", "--kinds", "count", "-o", "r.html"], "--kinds requires --scenes FILE"),
         (["report", "base.jsonl", "--scenes", "results.json", "-o", "r.html"], "results.json:1: no image id"),
-        (["report", "results.json", "--format", "csv", "--table", "3"], "give captions files"),
+        (["report", "results.json", "--format", "csv", "--table", "3"], "use caption files"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
-        (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: give the folder"),
+        (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: specify the folder"),
         (["plot", "frontier", "results.json", "--smooth", "5", "-o", "r.png"], "--smooth is for plot training"),
         (["plot", "frontier", "results.json", "-o", "r.jpg"], "must end in .png, .svg, .pdf"),
     ],
@@ -189,7 +189,7 @@ def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: 
     assert run("report", "A=saved.json", "B=x/captions.jsonl", "--format", "csv", cwd=tmp_path).returncode == 0
     assert run("score", "x/captions.jsonl", "y/captions.jsonl", "-o", "two.json", cwd=tmp_path).returncode == 0
     refused = run("report", "A=two.json", "--format", "csv", cwd=tmp_path)
-    assert (refused.returncode, "'A' names one system, and the file holds 2" in refused.stderr) == (2, True)
+    assert (refused.returncode, "'A' names one system, but the file contains 2" in refused.stderr) == (2, True)
 
 
 def test_many_resamples_are_told_on_a_terminal(

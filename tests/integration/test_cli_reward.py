@@ -171,7 +171,7 @@ def test_density_calibrates_over_all_rules(world: Path) -> None:
 def test_density_names_bad_input(world: Path) -> None:
     truth = ("--truth", world / "truth.json")
     _, err = run("density", world / "rollouts.jsonl", *truth, *truth, "--vocabulary", world / "v.yaml", code=2)
-    assert "2 --truth for 1 --vocabulary: give one for each" in err
+    assert "2 --truth for 1 --vocabulary: specify one --truth for each" in err
 
 
 def test_density_on_real_captions(shared: Path) -> None:

@@ -407,7 +407,7 @@ def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, 
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
-        (b'{"1": ["zebra", "sofa"]}', "no label of this truth is in the vocabulary 'mini'"),
+        (b'{"1": ["zebra", "sofa"]}', "no label of this ground truth is in the vocabulary 'mini'"),
         (b'{"1": ["couchs"]}', "did you mean 'couch' for 'couchs'?"),
         (b"{}", "the ground truth has no images"),
         (b"", "the file is empty"),
@@ -443,7 +443,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
         (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: file not found"),
         (
             ("a.jsonl", "--vocabulary", "v.yaml"),
-            "a.jsonl:1: no truth: give --truth FILE (in Python truth=), or 'objects' in every record",
+            "a.jsonl:1: missing ground truth: use --truth FILE (in Python truth=), or add 'objects' to every record",
         ),
         (("-", "--vocabulary", "v.yaml"), "<stdin>: the file holds no record"),
         (("scoer", *OPTIONS), "did you mean 'score'?"),

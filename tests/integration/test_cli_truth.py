@@ -74,7 +74,7 @@ def test_open_images(run: Run) -> None:
     assert counts(run, "t.npz") == {"covered": 1, "hallucinated": 2, "unknown": 1, "truth": 1}
     code, _, err = run("score", "mine.jsonl", "--truth", "labels.csv")
     assert code == 2
-    assert "name them with scapo-eval oracle open-images --classes FILE" in err
+    assert "convert them with scapo-eval oracle open-images --classes FILE" in err
     code, _, err = run("oracle", "open-images", "labels.csv", "--classes", "labels.csv", "-o", "u.npz")
     assert code == 2
     assert err.startswith("scapo-eval: labels.csv:1: not a valid file of class names")
@@ -88,7 +88,10 @@ def test_visual_genome(run: Run) -> None:
     assert counts(run, "vg.json") == {"covered": 1, "hallucinated": 3, "unknown": 0, "truth": 1}
     code, _, err = run("oracle", "convert", "vg.json", "-o", "t.json")
     assert code == 0
-    assert "t.json cannot carry that labels are found by a vocabulary's aliases; fix them now with --vocabulary" in err
+    assert (
+        "t.json cannot store that labels are found by a vocabulary's aliases; select the labels now with --vocabulary"
+        in err
+    )
     code, _, err = run("oracle", "convert", "vg.json", "--vocabulary", "coco80", "-o", "t.npz")
     assert (code, err) == (0, "t.npz: 2 images x 80 labels\n")
     assert PresenceOracle.load("t.npz").present(9) == {"person"}
@@ -129,7 +132,7 @@ def test_stats_of_captions_say_which_labels_may_be_under_annotated(run: Run) -> 
     assert {"annotated": 0, "claimed": 2, "absent": 2, "agreed": 1, "images": ["1", "3"]}.items() <= cat.items()
     assert 0 < dog["low"] < 2 / 3 < dog["high"] < 1
     shown = run("oracle", "stats", "map.json", "--captions", "a.jsonl", "--top", "1")[1]
-    assert "claimed and absent, worth a look by a person" in shown
+    assert "claimed and absent, to be checked by a person" in shown
     assert "and 1 more labels" in shown
     assert "claimed_and_absent" not in run("oracle", "stats", "map.json", "--json")[1]
 

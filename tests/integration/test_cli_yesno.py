@@ -37,7 +37,7 @@ def test_one_system(run: ScapoEval, tmp_path: Path) -> None:
     assert system["n_captions"] == 100
     assert system["n_images"] == 34
     assert system["signature"].startswith("yesno|parser:default|unparsed:wrong|n:100|")
-    assert "25 of 100 answers say neither yes nor no to the parser 'default'; they count as wrong" in err
+    assert "25 of 100 answers are neither yes nor no according to the parser 'default'; they count as wrong" in err
 
 
 def test_what_the_signature_tells(run: ScapoEval, tmp_path: Path) -> None:
@@ -96,7 +96,9 @@ def test_results_of_other_parts_are_not_compared(run: ScapoEval, tmp_path: Path)
 def test_unpaired_answers_are_said(run: ScapoEval, tmp_path: Path) -> None:
     files = [write(tmp_path / "a.jsonl", RECORDS), write(tmp_path / "b.jsonl", RECORDS[:-2])]
     _, _, err = run("yesno", *files, "--json")
-    assert "b: 2 questions are answered by only one of it and a; differences take all answers" in err
+    assert (
+        "b: 2 questions are answered by only one of the two systems, this one and a; differences use all answers" in err
+    )
 
 
 def test_evidence_of_every_answer(run: ScapoEval, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_question_files_may_follow_one_option(run: ScapoEval, tmp_path: Path) ->
         assert metrics["random_accuracy"]["value"] == metrics["mean_f1"]["value"] == 1.0
     code, _, err = run("pope", files[0], "--questions", files[1])
     assert code == 2
-    assert "every file given holds questions" in err
+    assert "every file contains questions" in err
 
 
 def test_prompts_and_back(run: ScapoEval, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     ((_, response),) = asked(OpenAIEngine("once-500", url, backoff=0.01), [Request.of(long)])
     assert (response.error, response.prompt_tokens) == (None, 300_000)
     ((_, none),) = asked(OpenAIEngine("no-choice", url), [Request.of("x")])
-    assert none.error == "the server's reply has no choice with a message"
+    assert none.error == "the server's reply contains no message"
 
 
 NEUTRAL = {
@@ -280,7 +280,7 @@ def test_a_setting_that_a_server_refuses_is_left_out_with_a_warning(start: Start
         assert {name: body[name] for name in body if name not in ("model", "stream", "seed")} == settings
     assert sorted(body["seed"] for body in bodies) == list(range(12))
     assert len(told) == 2
-    assert told[0].startswith("the server does not take top_k (0 was asked for): omitted")
+    assert told[0].startswith("the server does not accept top_k (0 was requested), so it is omitted")
     assert "min_p (0.2 was asked for)" in told[1]
     assert set(engine.card["sampling"]) == set(NEUTRAL) - {"top_k", "min_p", "seed"}
 

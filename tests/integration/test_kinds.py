@@ -144,7 +144,7 @@ def test_files_without_a_verb(folder: Path, run: Run) -> None:
         code, out, err = run(name)
         assert code == 0, err
         assert f"scapo-eval: {name}: " in err
-        assert f"; taken as: scapo-eval {verb} {name}\n" in err
+        assert f"; interpreted as: scapo-eval {verb} {name}\n" in err
         assert run(verb, name)[1] == out
     (folder / "labeled.jsonl").write_text('{"id": "pope/1", "response": "Yes", "label": "yes", "benchmark": "pope"}\n')
     code, out, err = run("labeled.jsonl", "-q")

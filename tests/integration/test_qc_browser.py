@@ -245,7 +245,7 @@ def test_two_tabs_answer_every_pair_once(browser: Any, run: Path, serve: Callabl
     second.wait(0)
     first.press("y")
     second.press("n")
-    assert second.said() == "Answered elsewhere in the meantime: yes. Yours was not taken."
+    assert second.said() == "Answered in another window in the meantime: yes. Your answer was not saved."
     assert (first.pair, second.pair) == (1, 1)
     assert the_round(run).answers[:2] == ["yes", None]
     total = len(the_round(run).answers)

@@ -107,9 +107,11 @@ def test_what_does_not_belong_together_is_named(work: Run) -> None:
     work("describe", "images", "-o", "a.jsonl", "--shard", "2/3")
     assert f"a.2-of-3.jsonl: is shard 2/3, but {one} is shard 1/2" in refused(one, "a.2-of-3.jsonl")
     work("describe", "images", "-o", "b.jsonl", "--limit", "20", "--shard", "2/2")
-    assert "b.2-of-2.jsonl: is a shard of other work than a.1-of-2.jsonl" in refused(one, "b.2-of-2.jsonl")
+    assert "b.2-of-2.jsonl: does not belong to the same run as a.1-of-2.jsonl" in refused(one, "b.2-of-2.jsonl")
     work("describe", "images", "-o", "c.jsonl", "--prompt", "What?", "--shard", "2/2")
-    assert "c.2-of-2.jsonl: was made otherwise than a.1-of-2.jsonl: prompts differ" in refused(one, "c.2-of-2.jsonl")
+    assert "c.2-of-2.jsonl: was made with other settings than a.1-of-2.jsonl: prompts differ" in refused(
+        one, "c.2-of-2.jsonl"
+    )
     assert "questions.jsonl.shard.json not found" in refused(one, "questions.jsonl")
 
     shard = json.loads(Path(f"{two}.shard.json").read_text())
@@ -119,7 +121,9 @@ def test_what_does_not_belong_together_is_named(work: Run) -> None:
     Path(f"{two}.shard.json").write_text(json.dumps(shard))
     lines = Path(two).read_text().splitlines(keepends=True)
     Path(two).write_text("".join(lines[1:]))
-    assert f"{two}: damaged: holds {len(lines) - 1} records, its shard file names {len(lines)}" in refused(one, two)
+    assert f"{two}: damaged: contains {len(lines) - 1} records, but its shard file lists {len(lines)}" in refused(
+        one, two
+    )
 
 
 def test_merged_runs_are_the_whole_matrix(work: Run, run: Run) -> None:
@@ -138,10 +142,10 @@ def test_merged_runs_are_the_whole_matrix(work: Run, run: Run) -> None:
     assert "1 of 2 shards are missing: 1" in work("merge", "run.2-of-2", "-o", "x")[2]
     assert "already has a run" in work("merge", "run.1-of-2", "run.2-of-2", "-o", "run")[2]
     shutil.copytree("run.1-of-2", "run.1-of-3")
-    assert "was begun as shard 1/2" in work(*verb, "-o", "run", "--shard", "1/3")[2]
+    assert "was started as shard 1/2" in work(*verb, "-o", "run", "--shard", "1/3")[2]
     Path("run.1-of-3/shard.json").write_text('{"number": 2, "of": 2}')
     said = work("merge", "run.1-of-2", "run.1-of-3", "-o", "x")[2]
-    assert "holds verdicts on image" in said
+    assert "contains verdicts on image" in said
     assert "which is not in shard 2/2" in said
     assert not Path("x").exists()
 

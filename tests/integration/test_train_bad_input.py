@@ -158,7 +158,7 @@ def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
     assert counts == sorted(counts)
     assert counts[-1] == 2.0
     assert main(lab.run("other", "data.max_bad=1")) == 2
-    assert "3.png: cannot be read, with 1 others: more than data.max_bad = 1" in capsys.readouterr().err
+    assert "3.png: cannot be read, like 1 others: more than data.max_bad = 1" in capsys.readouterr().err
     assert len(metrics(lab, "other")) >= 1
 
 
@@ -182,13 +182,13 @@ def test_no_picture_at_all_is_an_error_and_nothing_is_exported(
     lab: Any, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(lab, [index + 1 for step in range(2) for index in indices_of_step(step, 12, 5, 0)])
-    assert "not one update was made: nothing is exported" in refused("run.steps=2", "run.samples=0")
+    assert "no update was made, so nothing is exported" in refused("run.steps=2", "run.samples=0")
     damage(lab, range(1, 13))
     assert main([*lab.run("all", "run.samples=0", "data.prompts_per_step=12")]) == 2
-    assert "nor any other of the 12 pictures: no prompt is left" in capsys.readouterr().err
+    assert "like all other pictures (12 in total): no prompt is left" in capsys.readouterr().err
     shutil.rmtree(lab.folder / "images")
     assert main(lab.run("none")) == 2
-    assert "1.png: file not found, nor any other of the 12 pictures: is data.images right?" in capsys.readouterr().err
+    assert "1.png: file not found, like all other 12 pictures: check data.images" in capsys.readouterr().err
     for name in ("run", "all", "none"):
         assert not (lab.folder / name / "model").exists()
 
@@ -243,7 +243,7 @@ def test_deleted_checkpoints_are_no_reason_to_begin_again(lab: Any, capsys: pyte
     assert main(lab.run("run", "run.export=false")) == 0
     shutil.rmtree(lab.folder / "run" / "checkpoints")
     assert main([*lab.run("run"), "--resume", "auto"]) == 2
-    assert "has 4 steps, but no checkpoint to go on from" in capsys.readouterr().err
+    assert "has 4 steps, but no checkpoint to resume from" in capsys.readouterr().err
     assert len(metrics(lab)) == 4
 
 
@@ -312,10 +312,10 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     ("place", "raised", "said"),
     [
         ("update.Updater.update", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
-         r"out of memory in step 1 \(update\): CUDA out of memory; would need less: optim.micro_batch_tokens = 4096, "),
+         r"out of memory in step 1 \(update\): CUDA out of memory; these settings .*micro_batch_tokens = 4096, "),
         ("rollout.PolicySampler.sample", RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
-         r"out of memory in step 1 \(rollout\): .*would need less: rollout.prompts_per_batch = 8, "),
-        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*would need less: model.reference"),
+         r"out of memory in step 1 \(rollout\): .*need less memory: rollout.prompts_per_batch = 8, "),
+        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*less memory: model.reference"),
     ],
     ids=["update", "rollout", "loading"],
 )  # fmt: skip
@@ -358,7 +358,7 @@ def test_weights_that_are_not_finite_end_the_run_and_are_not_saved(
 
     monkeypatch.setattr(Updater, "update", poisoned)
     assert main(lab.run("run")) == 2
-    assert "step 3: weights are not finite; go on from the last checkpoint" in capsys.readouterr().err
+    assert "step 3: non-finite weights; resume from the last checkpoint" in capsys.readouterr().err
     names = sorted(path.name for path in (lab.folder / "run" / "checkpoints").iterdir())
     assert names == ["step-000001", "step-000002"]
     assert not (lab.folder / "run" / "model").exists()
@@ -452,7 +452,7 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with (
-        pytest.raises(ScapoError, match="4 processes want a GPU each, but this machine has 2: --nproc-per-node 2"),
+        pytest.raises(ScapoError, match="4 processes need a GPU each, but this machine has 2: --nproc-per-node 2"),
         distributed.join_process_group(),
     ):
         raise AssertionError("nobody gets here")

@@ -269,7 +269,7 @@ def test_chunks_that_overlap_are_damage(trained: tuple[Any, Any], tmp_path: Path
     last = {**chunk, "offset": [rows - 1, 0], "shape": [rows - 2 * (rows // 2), width]}
     entry["chunks"] = [*halves, last]  # of the volume of the whole, but one row twice and another never
     index.write_text(json.dumps(table))
-    with pytest.raises(InputError, match="do not make up its shape, each place once"):
+    with pytest.raises(InputError, match="do not cover its shape exactly once"):
         checkpoints.load(tmp_path / "step-000001", *toys.made(5))
 
 

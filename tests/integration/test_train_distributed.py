@@ -157,9 +157,9 @@ def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> N
     _, said = process.communicate(timeout=600)  # well below the timeout of a collective operation
     assert process.returncode == 1  # torchrun's own
     assert f"scapo_train: rank {rank} (process {ranks[rank]} on " in said
-    assert "has died without a word: it was killed" in said
+    assert "has exited without a message: it was killed" in said
     assert said.count("has died") == 1
-    assert "go on from the last checkpoint with --resume auto" in said
+    assert "resume from the last checkpoint with --resume auto" in said
     assert "exitcode  : 75" in said or FIRST_ONLY in said
     before_torchrun = said.partition("all ranks leave")[0]
     assert "Traceback" not in before_torchrun
@@ -174,7 +174,7 @@ def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
     done = subprocess.run(lab.forked(2, "-m", "scapo_train", *arguments), capture_output=True, text=True, timeout=600)
     said = done.stderr
     assert done.returncode == 1
-    reason = "/images/1.png: cannot be read, with 0 others: more than data.max_bad = 0"
+    reason = "/images/1.png: cannot be read, like 0 others: more than data.max_bad = 0"
     assert re.search(rf"scapo_train: rank [01]: {lab.folder}{re.escape(reason)}", said)
     assert "Traceback" not in said.partition(reason)[0]
     codes = re.findall(r"exitcode  : (-?\d+)", said)
@@ -223,6 +223,6 @@ def test_sigterm_to_torchrun_saves_and_leaves(lab: Any) -> None:
     _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     steps = len((lab.folder / "run" / "metrics.jsonl").read_text().splitlines())
-    assert f"scapo_train: stopped after step {steps} of 100000: go on with --resume auto" in said
+    assert f"scapo_train: stopped after step {steps} of 100000: continue with --resume auto" in said
     assert [path.name for path in (lab.folder / "run" / "checkpoints").iterdir()] == [f"step-{steps:06d}"]
     assert "has died" not in said

@@ -40,7 +40,7 @@ def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: 
     ]  # fmt: skip
     assert "exit code 2: scapo_train: nowhere.json: file not found" in capsys.readouterr().out
     assert main(lab.run("run")) == 2
-    assert "doctor.json: steps failed: mend it and run the doctor again" in capsys.readouterr().err
+    assert "doctor.json: steps failed: fix the problem and run the doctor again" in capsys.readouterr().err
 
 
 def test_too_few_gpus_are_named(lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +48,7 @@ def test_too_few_gpus_are_named(lab: Any, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     assert doctor.main(["--on-ranks", "ranks.json"]) == 2
-    said = "scapo_train: 2 processes want a GPU each, but this machine has 1: --nproc-per-node 1"
+    said = "scapo_train: 2 processes need a GPU each, but this machine has 1: --nproc-per-node 1"
     assert capsys.readouterr().err.strip() == said
 
 

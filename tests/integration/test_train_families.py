@@ -223,7 +223,7 @@ def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: 
     assert not any("vision_tower" in name or "projector" in name for name in moved)
     capsys.readouterr()
     assert main(lab.run("fast", f"model.path={path}", "rollout.engine=vllm")) == 2
-    assert 'rollout.engine = "vllm" is not for models of the kind llava' in capsys.readouterr().err
+    assert 'rollout.engine = "vllm" does not support models of the kind llava' in capsys.readouterr().err
     asked = [
         "qwen2_5_vl_7b",
         "--set",
@@ -255,7 +255,7 @@ def test_another_attention_is_compared_at_the_start(
     small = (f"model.path={path}", "run.steps=1", "data.prompts_per_step=2", "run.export=false")
     for name in ("sdpa", "eager"):
         assert main(lab.run(name, *small, f"model.attention={name}")) == 0
-    assert "model.attention = eager: log-probabilities as those of sdpa: " in capsys.readouterr().err
+    assert "model.attention = eager: log-probabilities differ from those of sdpa by " in capsys.readouterr().err
     one, other = (
         json.loads((lab.folder / name / "metrics.jsonl").read_text().splitlines()[-1]) for name in ("sdpa", "eager")
     )
@@ -266,9 +266,7 @@ def test_another_attention_is_compared_at_the_start(
         return capsys.readouterr().err
 
     said = refused("shared", "model.attention=eager")
-    assert (
-        'model.attention = "eager" is not for this model: Qwen2.5-VL shares prompts by an attention of its own' in said
-    )
+    assert 'model.attention = "eager" is not supported for this model: Qwen2.5-VL uses its own' in said
     said = refused("missing", *small, "model.attention=flash_attention_2", "model.dtype=bfloat16")
     assert "needs flash_attn: pip install flash-attn --no-build-isolation" in said
     said = refused("narrow", *small, "model.attention=flash_attention_2")
@@ -278,7 +276,7 @@ def test_another_attention_is_compared_at_the_start(
     real = getattr(importlib.import_module(module), function)
     monkeypatch.setattr(kernel, lambda *given, scaling, **rest: real(*given, scaling=1.1 * scaling, **rest))
     said = refused("wrong", *small, "model.attention=eager")
-    assert re.search(r'"eager" computes another model \(log-probabilities \S+ nats at most from those of sdpa', said)
+    assert re.search(r'"eager" computes different values \(log-probabilities \S+ nats at most from those of sdpa', said)
     assert 'set it to "sdpa"' in said
 
     def fails(*_: Any, **__: Any) -> Any:

@@ -106,7 +106,10 @@ def test_the_credit_of_the_run_does_not_matter(
     [
         (("--batches", "0"), "--batches must be at least 1"),
         (("--set", "data.train=none.jsonl"), "none.jsonl"),
-        (("--set", "credit.scheme=grpo", "--set", "credit.reward=hal"), 'is of the rewards of pieces; "grpo" has none'),
+        (
+            ("--set", "credit.scheme=grpo", "--set", "credit.reward=hal"),
+            'applies to rewards of pieces; "grpo" has none',
+        ),
     ],
 )
 def test_refused(lab: Any, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,5 +126,7 @@ def test_too_little_memory_is_one_line(
     monkeypatch.setattr("scapo_train.update.Updater.add_frozen_logprobs", full)
     assert floor.main(lab.run("run")) == 2
     said = capsys.readouterr().err.strip()
-    start = "scapo_train.floor: out of memory in step 1 (logprob): CUDA out of memory; would need less: "
+    start = (
+        "scapo_train.floor: out of memory in step 1 (logprob): CUDA out of memory; these settings need less memory: "
+    )
     assert said.splitlines()[-1].startswith(start + "optim.micro_batch_tokens = 4096, ")

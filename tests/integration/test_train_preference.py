@@ -135,7 +135,7 @@ def test_held_out_pictures_are_described_and_the_best_is_kept(
     assert [path.name for path in (lab.folder / "pairs" / "best").iterdir()] == [f"step-{best:06d}"]
     assert f"exported: step {best}, the best cover_rate of the held-out images" in capsys.readouterr().err
     assert main(lab.run("no_truth", *described, "data.oracle=")) == 2
-    assert "data.evaluation needs a truth: --set data.evaluation_oracle=" in capsys.readouterr().err
+    assert "data.evaluation requires a ground truth: --set data.evaluation_oracle=" in capsys.readouterr().err
     assert main(lab.run("no_evaluation", described[0], "data.prompts_per_step=3", "data.oracle=")) == 0
     assert (lab.folder / "no_evaluation" / "samples.jsonl").exists()
 
@@ -180,7 +180,7 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
     assert process.returncode == 130
     done = metrics(lab.folder / "stopped")[-1]["step"]
     assert 3 <= done < 12
-    assert f"scapo_train.preference: stopped after step {done} of 12: go on with --resume auto" in said
+    assert f"scapo_train.preference: stopped after step {done} of 12: continue with --resume auto" in said
     assert "Traceback" not in said
     assert (lab.folder / "stopped" / "checkpoints" / f"step-{done:06d}").is_dir()
     assert main([*lab.run("stopped", *settings), "--resume", "auto"]) == 0
@@ -239,9 +239,9 @@ PICTURE = {"images": ["1.png"], "prompt": turn("Describe this image", "user")}
         ({**PICTURE, "chosen": turn("A dog ."), "rejected": turn(" ")}, "'rejected' must be one turn"),
         ({**PICTURE, **SIDES, "rejected": turn("A cat .", "user")}, "'rejected' must be one turn"),
         ({**PICTURE, "chosen": turn(["A dog ."]), "rejected": turn("A cat .")}, "'chosen' must be one turn"),
-        ({**PICTURE, "chosen": turn("A"), "rejected": turn("A")}, "are the same text: nothing is preferred"),
+        ({**PICTURE, "chosen": turn("A"), "rejected": turn("A")}, "are identical, so there is no"),
         ({**PICTURE, "images": "1.png", **SIDES}, "'images' must be a list"),
-        ({**PICTURE, "images": [], **SIDES}, 'loss = "mdpo" needs a picture'),
+        ({**PICTURE, "images": [], **SIDES}, 'loss = "mdpo" requires a picture'),
         ({**PICTURE, "prompt": "What?", **SIDES}, "'prompt' must be a list"),
         ({**PICTURE, "prompt": turn("<image>?", "user"), **SIDES}, "literal <image>"),
         ({**PICTURE, **SIDES, "rejected": turn("A <|image_pad|> .")}, "'rejected' holds <|image_pad|>"),
@@ -275,12 +275,12 @@ def test_what_a_newcomer_gets_wrong(lab: Any, pairs: Path, capsys: pytest.Captur
     assert "data.train is not set" in refused("data.train=")
     assert "/nowhere.jsonl: file not found" in refused("data.train=/nowhere.jsonl")
     assert "preference.loss: expected one of 'dpo', 'mdpo', 'symmpo', got 'ipo'" in refused("preference.loss=ipo")
-    assert "run.stop_on is of alarms about rollouts" in refused("run.stop_on=['kl']")
-    assert "preference training takes 1" in refused("optim.mini_batches=2")
+    assert "run.stop_on refers to alarms about rollouts" in refused("run.stop_on=['kl']")
+    assert "preference training requires 1" in refused("optim.mini_batches=2")
     assert "6 prompts, but data.prompts_per_step is 7" in refused("data.prompts_per_step=7")
-    assert "nor any other of the 6 pictures: is data.images right?" in refused("data.images=/nowhere")
+    assert "like all other 6 pictures: check data.images" in refused("data.images=/nowhere")
     pairs.write_text(lines[0] * 3)
-    assert 'preference.loss = "symmpo" needs pairs about two pictures' in refused("preference.loss=symmpo")
+    assert 'preference.loss = "symmpo" requires pairs about two pictures' in refused("preference.loss=symmpo")
     pairs.write_text("")
     assert "the file holds no record" in refused()
     assert not (lab.folder / "run" / "metrics.jsonl").exists()
@@ -296,12 +296,12 @@ def test_pictures_that_cannot_be_read_are_left_out_and_counted(
     assert metrics(lab.folder / "run")[-1]["prompts_left_out"] == 2.0
     assert capsys.readouterr().err.count("omitted: ") >= 2
     assert main(lab.run("strict", *few, "data.max_bad=1")) == 2
-    assert "cannot be read, with 1 others: more than data.max_bad = 1" in capsys.readouterr().err
+    assert "cannot be read, like 1 others: more than data.max_bad = 1" in capsys.readouterr().err
     for k in (1, 2, 4, 6):
         (lab.folder / "images" / f"{k}.png").write_bytes(b"damaged")
     assert main(lab.run("none", *few)) == 2
     assert main(lab.run("one_step", *few, "run.steps=1")) == 2
-    assert "not one update was made: nothing is exported" in capsys.readouterr().err
+    assert "no update was made, so nothing is exported" in capsys.readouterr().err
 
 
 def test_a_crop_shows_a_fifth_at_most_and_is_the_same_again(lab: Any) -> None:

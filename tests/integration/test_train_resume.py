@@ -200,7 +200,7 @@ def test_sigterm_saves_and_leaves(lab: Any) -> None:
     assert process.returncode == 130
     done = lines.read_bytes().count(b"\n")
     assert 3 <= done < steps
-    assert f"scapo_train: stopped after step {done} of {steps}: go on with --resume auto" in said
+    assert f"scapo_train: stopped after step {done} of {steps}: continue with --resume auto" in said
     assert "Traceback" not in said
     assert main([*arguments, "--resume", "auto"]) == 0
     assert main(lab.run("whole", f"run.steps={steps}", "run.save_every=0")) == 0
@@ -215,7 +215,7 @@ def test_hours_that_are_over_save_and_leave_for_another_start(
     monkeypatch.setattr("scapo_train.loop.time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert main([*lab.run("again"), "--max-hours", "1"]) == 75
     said = capsys.readouterr().err
-    assert "stopped after step 2 of 4: go on with --resume auto" in said
+    assert "stopped after step 2 of 4: continue with --resume auto" in said
     assert main([*lab.run("again"), "--resume", "auto"]) == 0
     assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
 
@@ -231,7 +231,7 @@ def test_the_launcher_returns_the_ranks_exit_code(lab: Any) -> None:
         [*launcher, *lab.run("over", "run.max_hours=1e-9")], capture_output=True, text=True, env=ENVIRONMENT
     )
     assert over.returncode == 75
-    assert "stopped after step 1 of 4: go on with --resume auto" in over.stderr
+    assert "stopped after step 1 of 4: continue with --resume auto" in over.stderr
 
 
 def test_a_finished_run_has_nothing_to_go_on_with_and_a_used_folder_is_refused(
@@ -242,5 +242,5 @@ def test_a_finished_run_has_nothing_to_go_on_with_and_a_used_folder_is_refused(
     assert main([*lab.run("run"), "--resume", "auto"]) == 0
     assert left_behind(lab.folder / "run") == before
     assert main(lab.run("run")) == 2
-    assert "holds a run: go on with --resume auto, or set another run.output" in capsys.readouterr().err
+    assert "contains a run: continue with --resume auto, or set another run.output" in capsys.readouterr().err
     assert left_behind(lab.folder / "run") == before

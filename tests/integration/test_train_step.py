@@ -295,7 +295,7 @@ def test_a_credit_of_ones_own_sees_the_log_probabilities_before_the_update(
 def test_a_credit_that_asks_for_a_reference_needs_one(place: Path, tmp_path: Path) -> None:
     (tmp_path / "asks.py").write_text(ASKS)
     sections: dict[str, Any] = {"credit": {"scheme": f"{tmp_path / 'asks.py'}:own"}, "loss": {"kl": 0.0}}
-    with pytest.raises(InputError, match=r"reference's log-probabilities, which need loss\.kl > 0"):
+    with pytest.raises(InputError, match=r"reference's log-probabilities, which require loss\.kl > 0"):
         Trainer(settings(place, tmp_path / "run", **sections), PROCESS_GROUP).train_step()
 
 

@@ -193,9 +193,9 @@ def swapped(policy: Policy, dtype: Any) -> Any:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (renamed, r"does not take the policy's weights: There is no module or parameter named .*query"),
-        (without_one, r"1 weights of vLLM's model are not the policy's: visual\.patch_embed\.proj\.weight"),
-        (swapped, r"they did when vLLM had the weights of .*: the policy's do not arrive as they are"),
+        (renamed, r"cannot load the policy's weights: There is no module or parameter named .*query"),
+        (without_one, r"1 weights of vLLM's model do not exist in the policy: visual\.patch_embed\.proj\.weight"),
+        (swapped, r"they agreed when vLLM had the weights of .*: the policy's weights arrive changed"),
     ],
 )
 def test_weights_that_do_not_arrive(
@@ -330,7 +330,7 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
         sampler.sample(bench.encoded, 0, 1, 1.0)
     sampler._longest = 20
-    with pytest.raises(InputError, match="with a response vLLM has room for 20"):
+    with pytest.raises(InputError, match="vLLM has room for 20"):
         sampler.sample(bench.encoded, 0, 1, 1.0)
 
     class Full:
@@ -357,7 +357,7 @@ def test_a_request_that_vllm_refuses_or_gives_up(lab: Any, vllm: Any, monkeypatc
         made.outputs[0].finish_reason = "abort"
         return made
 
-    for each, said in ((refusing, "vLLM refuses a prompt: too long"), (aborting, r"vLLM gave up \(abort\)")):
+    for each, said in ((refusing, "vLLM refuses a prompt: too long"), (aborting, r"vLLM stopped \(abort\)")):
         monkeypatch.setattr(vllm.LLM, "_answer", each)
         with pytest.raises(ScapoError, match=said):
             bench.sampler().sample(bench.encoded, 0, 1, 1.0)

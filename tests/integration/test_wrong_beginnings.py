@@ -173,8 +173,8 @@ def test_what_is_meant_is_done(words: str, run: Run) -> None:
 
 
 TOLD = [
-    ("c.jsonl", "no truth: give --truth FILE"),
-    ("c.jsonl t.json", "t.json: no captions but a truth; give it as one: --truth t.json"),
+    ("c.jsonl", "missing ground truth: use --truth FILE"),
+    ("c.jsonl t.json", "t.json: a ground truth, not captions: use --truth t.json"),
     ("t.json --truth c.jsonl", "c.jsonl: not a valid truth: recognized as own captions"),
     ("--truth t.json", "Missing argument 'CAPTIONS...'"),
     ("c.jsonl --truth nowhere.json", "nowhere.json: file not found"),
@@ -215,7 +215,7 @@ TOLD = [
     ("scor c.jsonl", "did you mean 'score'?"),
     ("c.jsonl --truth t.json --on_bad_record skip", "Did you mean '--on-bad-record'?"),
     ("c.jsonl --truth t.json --metrics hallucination", "known: hal_rate, cover_rate, cap_score"),
-    ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: is an input, too, and would be lost"),
+    ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: also an input and would be overwritten"),
     ("compare c.jsonl c.jsonl", "not a results file"),
     ("pope c.jsonl", "it holds no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),

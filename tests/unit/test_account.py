@@ -145,11 +145,13 @@ def test_what_is_unusual_is_counted_and_said(tmp_path: Path, workers: int | None
     }  # fmt: skip
     assert found.n_records == 225
     said = "\n".join(found.notes)
-    assert "20 of 227 records repeat an earlier one of their image word for word" in said
+    assert "20 of 227 records are identical to an earlier record of their image" in said
     assert "1 to 3 captions per image" in said
     assert "empty captions: 1" in said
     assert "cut off" not in said  # fewer than one in a hundred
-    with pytest.raises(InputError, match=r"c\.jsonl: 20 of 227 records repeat .* captions per image.*\(--strict\)"):
+    with pytest.raises(
+        InputError, match=r"c\.jsonl: 20 of 227 records are identical .* captions per image.*\(--strict\)"
+    ):
         run(path, strict=True, **options)
 
 
@@ -186,7 +188,7 @@ def test_texts_that_end_inside_a_sentence(tmp_path: Path) -> None:
         ('image_id\tcaption\n1\t"A dog\n2\tA "big" cat.\n3\tx\n', r"b\.tsv:2: not a valid table: .* expected after"),
         (
             'image_id\tcaption\tid\n1\t"A dog\tx\n2\tA cat.\ty\n3\t"\tz\n',
-            r"b\.tsv:2: a cell goes on over line 3, which looks like a record: is a quote left open\?",
+            r"b\.tsv:2: a cell continues on line 3, which looks like a record: check for an unclosed quote",
         ),
     ],
 )
@@ -208,8 +210,8 @@ def test_objects_of_records_that_the_truth_says_are_absent_are_said(tmp_path: Pa
     found = run(write(tmp_path / "c.jsonl", records))
     assert found.account is not None
     assert found.account.contradicting == 50
-    assert any("50 of 200 records have 'objects' that are absent by the truth" in note for note in found.notes)
-    with pytest.raises(InputError, match=r"absent by the truth.*--strict"):
+    assert any("50 of 200 records have 'objects' that are absent in the ground truth" in note for note in found.notes)
+    with pytest.raises(InputError, match=r"absent in the ground truth.*--strict"):
         run(tmp_path / "c.jsonl", strict=True)
 
 
@@ -249,7 +251,7 @@ def test_strict_python_functions_refuse_what_is_unusual(scored: Any) -> None:
     rows = [{"image_id": k, "caption": f"A dog in picture {k}."} for k in range(5)]
     truth = {str(k): ["dog"] for k in range(5)}
     assert scored(rows, truth=truth, strict=True, resamples=0).account.records == 5
-    with pytest.raises(InputError, match=r"1 of 6 records repeat an earlier one .*\(--strict\)"):
+    with pytest.raises(InputError, match=r"1 of 6 records are identical to an earlier record .*\(--strict\)"):
         scored([*rows, rows[0]], truth=truth, strict=True, resamples=0)
 
 
@@ -284,6 +286,6 @@ def test_unusual_records_that_a_judge_or_pairs_read_are_said(
         with pytest.raises(SystemExit):
             main()
         said.append(capsys.readouterr().err)
-    assert "r.jsonl: 1 of 5 records repeat an earlier one word for word" in said[0]
+    assert "r.jsonl: 1 of 5 records are identical to an earlier record" in said[0]
     assert "r.jsonl: 1 of 5 records have an empty text" in said[0]
     assert "from 4 responses, 1 of unknown images omitted" in said[1]

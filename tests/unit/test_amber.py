@@ -259,11 +259,11 @@ def test_spellings_of_an_id(data: AmberData, write: Write, number: Any) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"id": 11, "response": "Yes"}, "id 11 is not one of AMBER's"),
-        ({"id": 0, "response": "Yes"}, "id 0 is not one"),
-        ({"id": True, "response": "Yes"}, "id True is not one"),
-        ({"id": 1.5, "response": "Yes"}, "id 1.5 is not one"),
-        ({"id": "x", "response": "Yes"}, "id 'x' is not one"),
+        ({"id": 11, "response": "Yes"}, "id 11 is not an AMBER id"),
+        ({"id": 0, "response": "Yes"}, "id 0 is not an AMBER id"),
+        ({"id": True, "response": "Yes"}, "id True is not an AMBER id"),
+        ({"id": 1.5, "response": "Yes"}, "id 1.5 is not an AMBER id"),
+        ({"id": "x", "response": "Yes"}, "id 'x' is not an AMBER id"),
         ({"id": 4}, "missing key 'response'"),
         ({"response": "Yes"}, "missing key 'id'"),
         ({"id": 4, "response": None}, "found null"),
@@ -279,7 +279,7 @@ def test_faulty_records(data: AmberData, write: Write, record: Any, reason: str)
     assert f"{path}:2: " in str(error.value)
     skipped = read_responses(path, data, skip_bad=True)
     assert (len(skipped.scored), skipped.skipped) == (1, 1)
-    assert skipped.unknown == ("not one" in reason)
+    assert skipped.unknown == ("is not an" in reason)
 
 
 def test_nothing_but_faults(data: AmberData, write: Write) -> None:
@@ -292,7 +292,7 @@ def test_nothing_but_faults(data: AmberData, write: Write) -> None:
 
 def test_several_models_in_one_file(data: AmberData, write: Write) -> None:
     path = write([{"id": k, "response": "Yes", "model": model} for k, model in ((4, "a"), (5, "b"))])
-    with pytest.raises(ScapoError, match="one file, one model"):
+    with pytest.raises(ScapoError, match="answers from two models, 'a' and 'b'"):
         read_responses(path, data)
 
 
@@ -313,7 +313,7 @@ def test_official_reading_of_strange_ids(data: AmberData, write: Write) -> None:
     assert [response.number for response in found.scored] == [N, N - 1, 1, 4]
     assert found.unknown == 2
     assert any("count from the end" in note for note in found.notes)
-    with pytest.raises(ScapoError, match="not one of AMBER's"):
+    with pytest.raises(ScapoError, match="not an AMBER id"):
         read_responses(write(answer((1, "dog"), (-N, "Yes"))), data, official=True)
 
 

@@ -407,7 +407,7 @@ def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: P
             "A note.",
             "CC-BY-4.0",
             "Drawn with seed 5 from 99 images of train",
-            "nobody has checked",
+            "no person has checked",
             "judge@",
         ):
             assert part in text

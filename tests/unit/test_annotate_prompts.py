@@ -176,7 +176,7 @@ def test_bad_prompt_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=reason):
             Template.read(file, "coarse")
     file.write_text("Is it there?")
-    with pytest.raises(InputError, match=r"prompt\.txt: the prompt never names the label 'chair'"):
+    with pytest.raises(InputError, match=r"prompt\.txt: the prompt does not contain the label 'chair'"):
         Template.read(file, "coarse").prompt("coarse", ["chair"], SMALL)
     with pytest.raises(InputError, match="file not found"):
         Template.read(tmp_path / "none.txt", "coarse")
@@ -192,7 +192,7 @@ def test_refinements_name_each_label_once(tmp_path: Path) -> None:
     assert found[1].user == "Count chairs."
     with pytest.raises(InputError, match="unknown label 'sofa'"):
         prompts_for(DOPA, ["sofa"], own={}, groups={})
-    with pytest.raises(InputError, match="'knife' would be asked by two prompts"):
+    with pytest.raises(InputError, match="two prompts ask about 'knife'"):
         prompts_for(DOPA, ["knife"], own={}, groups={("knife", "fork"): None})
     with pytest.raises(InputError, match="at least two labels"):
         prompts_for(DOPA, [], own={}, groups={("knife",): None})
@@ -268,5 +268,5 @@ def test_the_papers_texts_ask_and_are_read() -> None:
     said = '{"chair": {"verification": "supported", "evidence": ""}, "bench": {"verification": "unsupported"}}'
     assert both.read(said) == (1, 0)
     for labels, groups in ((["dog"], {}), ([], {("knife", "fork"): None})):
-        with pytest.raises(InputError, match=r"the paper prints no text for .*it does for book; chair, bench"):
+        with pytest.raises(InputError, match=r"the paper contains no prompt for .*only for book; chair, bench"):
             prompts_for(DOPA, labels, own={}, groups=groups, published=True)

@@ -51,7 +51,7 @@ def test_every_version_stays_and_the_last_one_counts(tmp_path: Path) -> None:
     assert store.vocabulary.info["dog"] == LabelInfo("A dog.", "animal", ("dog",))
     assert store.vocabulary.fingerprint == vocabulary().fingerprint
     assert [1, 2] in store.open_cells().tolist()
-    with pytest.raises(InputError, match="open for reading only"):
+    with pytest.raises(InputError, match="read-only"):
         store.write([0], [0], [1], COARSE)
 
 
@@ -134,7 +134,7 @@ def test_half_a_line_of_any_list_is_cut_off(tmp_path: Path) -> None:
 
 def test_one_writer_any_number_of_readers(tmp_path: Path) -> None:
     with create(tmp_path / "run"):
-        with pytest.raises(InputError, match=r"process \d+ is writing this run; wait for it, or end it"):
+        with pytest.raises(InputError, match=r"process \d+ is writing this run; wait for it, or stop it"):
             Store.open(tmp_path / "run", write=True)
         code = f"from scapo_eval.annotate.store import Store\nStore.open({str(tmp_path / 'run')!r}, write=True)"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -146,7 +146,7 @@ def test_one_writer_any_number_of_readers(tmp_path: Path) -> None:
 def test_a_changed_vocabulary_is_detected_and_the_run_can_still_be_read(tmp_path: Path) -> None:
     create(tmp_path / "run").close()
     assert Store.open(tmp_path / "run", vocabulary=vocabulary()).labels == ("dog", "cat", "chair")
-    with pytest.raises(InputError, match=r"was begun with the vocabulary 'custom' .* labels or aliases have changed"):
+    with pytest.raises(InputError, match=r"was started with the vocabulary 'custom' .* labels or aliases have changed"):
         Store.open(tmp_path / "run", vocabulary=vocabulary(bird=["bird"]))
     with pytest.raises(InputError, match="have changed"):
         Store.open(tmp_path / "run", vocabulary=Vocabulary.load("coco80"), write=True)
@@ -190,7 +190,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     record = np.array([(9, 0, 0, 1)], module._RECORD)
     with open(tmp_path / "run" / "verdicts.0.log", "ab") as stream:
         stream.write(record.tobytes())
-    with pytest.raises(InputError, match="damaged: a verdict names row 9"):
+    with pytest.raises(InputError, match="damaged: a verdict refers to row 9"):
         Store.open(tmp_path / "run")
     (tmp_path / "run" / "sources.jsonl").write_bytes(b"not json\n")
     with pytest.raises(InputError, match=r"sources\.jsonl:1: damaged"):

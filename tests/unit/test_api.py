@@ -409,7 +409,9 @@ def test_a_page_escapes_and_says_what_a_reader_must_know() -> None:
     found = scapo_eval.score([{"image_id": 1, "caption": "a dog"}], truth=truth, resamples=0, name="<b>a & b</b>")
     page = found._repr_html_()
     assert "<b>a &" not in page
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;: my &lt;truth&gt;: 1 truth label(s) outside the vocabulary" in page
+    assert (
+        "&lt;b&gt;a &amp; b&lt;/b&gt;: my &lt;truth&gt;: 1 labels of the ground truth are not in the vocabulary" in page
+    )
 
 
 def test_bold_is_what_the_test_supports() -> None:

@@ -180,9 +180,9 @@ def test_truth_labels_outside_the_vocabulary_are_dropped_and_named_once() -> Non
     )
     assert scores.counts["truth"] == 2
     assert scores.cover_rate == 1.0
-    warnings = [text for text in scores.notes if "dropped" in text]
+    warnings = [text for text in scores.notes if "are ignored" in text]
     assert len(warnings) == 1
-    assert "2 truth label(s) outside the vocabulary 'six'" in warnings[0]
+    assert "2 labels of the ground truth are not in the vocabulary 'six'" in warnings[0]
     assert "3 entries" in warnings[0]
 
 
@@ -196,7 +196,7 @@ def test_a_close_name_is_suggested() -> None:
 @pytest.mark.parametrize("objects", [{"1": ["zebra", "doge"]}, {"1": []}])
 def test_a_truth_that_the_vocabulary_does_not_know_is_an_error(objects: dict[str, list[str]]) -> None:
     oracle = PresenceOracle.from_objects(objects)
-    with pytest.raises(ScapoError, match="no label of this truth is in the vocabulary 'six'"):
+    with pytest.raises(ScapoError, match="no label of this ground truth is in the vocabulary 'six'"):
         score_captions([{"image_id": 1, "caption": "a dog"}], VOCABULARY, oracle)
 
 
@@ -204,7 +204,7 @@ def test_claims_that_an_open_map_never_lists_are_named() -> None:
     oracle = PresenceOracle.from_objects({"1": ["dog"], "2": ["car"]})
     scores = score_captions([{"image_id": 1, "caption": "a dog under the sky"}], VOCABULARY, oracle)
     assert scores.hal_rate == 0.5
-    assert any("'sky'" in text and "does not name its label set" in text for text in scores.notes)
+    assert any("'sky'" in text and "does not state its label set" in text for text in scores.notes)
 
 
 def test_inline_objects_are_the_truth() -> None:
@@ -321,5 +321,7 @@ def test_labels_without_any_truth_are_counted_for_both_truths() -> None:
     oracle = PresenceOracle.from_objects({1: ["dog"]}, labels=known)
     captions = [{"image_id": 1, "caption": "A dog by a fence."}]
     (note,) = score_captions(captions, "dopa160", oracle).notes
-    assert "142 of 160 labels of the vocabulary 'dopa160' have no truth, so naming them counts for nothing" in note
+    assert (
+        "142 of 160 labels of the vocabulary 'dopa160' have no ground truth, so mentions of them do not count" in note
+    )
     assert not score_captions(captions, Vocabulary.from_mapping({"dog": ["dog"]}), oracle).notes

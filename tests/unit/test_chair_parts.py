@@ -429,8 +429,8 @@ def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (["--profile", "native"], "synonyms belong to"),
-        (["--profile", "opera", "--vocabulary", "coco80"], "a vocabulary belongs to"),
+        (["--profile", "native"], "synonyms require"),
+        (["--profile", "opera", "--vocabulary", "coco80"], "a vocabulary requires"),
     ],
 )
 def test_options_of_another_profile_are_refused(files: list[str], extra: list[str], reason: str) -> None:

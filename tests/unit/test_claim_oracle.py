@@ -181,7 +181,7 @@ def test_what_is_left_aside_is_counted() -> None:
         ({"objects": ["dog"]}, "not a valid record"),
         ({"objects": [{"name": 3}]}, "must be a string"),
         ({"objects": [{"name": "dog", "box": [1, 2]}], "relations": []}, "four numbers"),
-        ({"relations": [{"subject": 0, "predicate": "on", "object": 9}]}, "leads to no object"),
+        ({"relations": [{"subject": 0, "predicate": "on", "object": 9}]}, "does not exist"),
         ({"image_id": None}, "image"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_caption_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert code == 0
     assert [values[f"hal_rate_{kind}"] for kind in KINDS] == [0, 1, 1, 0, None]
     assert [values[f"cover_rate_{kind}"] for kind in KINDS] == [1, 0, 0, 1, None]
-    assert "claims that no source decides, which do not count: 1 of 2 of attribute" in err  # asleep
+    assert "undecided claims, which are not counted: 1 of 2 of attribute" in err  # asleep
     (record,) = map(json.loads, Path("e.jsonl").read_text().splitlines())
     said = [(claim["kind"], claim["value"], claim["verdict"]) for claim in record["claims"]]
     assert ("count", "2", "hallucinated") in said
@@ -143,7 +143,7 @@ def test_a_caption_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({}, "what is in the images? give --truth, --scenes, or both"),
+        ({}, "missing ground truth: use --truth, --scenes, or both"),
         ({"scenes": [DOG_ON_COUCH], "kinds": "colors"}, "not a kind of claim: 'colors'"),
         ({"scenes": [DOG_ON_COUCH], "kinds": " "}, "not a kind of claim: none"),
     ],

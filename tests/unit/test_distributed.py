@@ -290,7 +290,7 @@ def test_an_engine_that_is_not_installed(engine: str, monkeypatch: pytest.Monkey
     ],
 )
 def test_another_python_of_sparks_workers_is_named(engine: str, message: str, named: bool) -> None:
-    with pytest.raises(ScapoError, match=f"{engine} gave up: ") as error, engine_errors(engine, (RuntimeError,)):
+    with pytest.raises(ScapoError, match=f"{engine} failed: ") as error, engine_errors(engine, (RuntimeError,)):
         raise RuntimeError(message)
     assert ("export PYSPARK_PYTHON=" in str(error.value)) == named
 
@@ -309,7 +309,7 @@ def test_the_account_of_a_cluster() -> None:
     fits = notes(rows)
     assert (fits.notes, fits.account.records, fits.account.agreement.confirmed) == ((), 60, 1.0)
     resumed = notes([*rows, *rows[:7], {"image_id": 7, "caption": ""}])
-    assert "7 of 68 records repeat an earlier one" in " ".join(resumed.notes)
+    assert "7 of 68 records are identical to an earlier record" in " ".join(resumed.notes)
     assert "1 to 2 captions per image" in " ".join(resumed.notes)
     assert "empty captions: 1 " in " ".join(resumed.notes)
     shifted = notes([{**row, "image_id": (k + 1) % 60} for k, row in enumerate(rows)])

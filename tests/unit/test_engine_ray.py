@@ -205,7 +205,7 @@ def test_images_are_read_where_requests_are_prepared(ray: Any, tmp_path: Path) -
 
 
 def test_what_ends_a_run(ray: Any) -> None:
-    with pytest.raises(ScapoError, match=r"Ray gave up \(ValueError: no such model\); run the same"):
+    with pytest.raises(ScapoError, match=r"Ray failed \(ValueError: no such model\); run the same"):
         completions([Request.of("die")])
     with pytest.raises(ScapoError, match="sets every sampling setting itself"):
         completions([Request.of("a", sampling=Sampling(top_p=None))])

@@ -101,7 +101,10 @@ def test_what_could_not_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
     assert run.counts["asked"] == 12  # what the unread one says of the references is known
     assert run.counts["descriptions"] == 3
     assert {name: run.counts[name] for name in ("unread", "without_claims")} == {"unread": 2, "without_claims": 1}
-    assert any("2 descriptions with a verdict that could not be read" in note for note in run.notes)
+    assert any(
+        "2 descriptions have unreadable verdicts, and metrics that require these omit them" in note
+        for note in run.notes
+    )
     assert [row["true"] for row in claim_rows(found[2])] == [None] * 5
     assert claim_rows(found[0])[2] == {
         "claim": "It is brown.", "true": True, "descriptive": True, "reference": "The dog is brown.",
@@ -154,7 +157,7 @@ def test_decapbenchs_own_output_from_its_folder(tmp_path: Path) -> None:
     [
         ({"verified": [1]}, "1 'verified' for 5 'claims'"),
         ({"verified": [1, 0, 2, 0, 1]}, "'verified' must be a list of 0 and 1"),
-        ({"matched": [0, 1, 1, 9, None]}, "'matched' names reference claim 9 of 4"),
+        ({"matched": [0, 1, 1, 9, None]}, "'matched' refers to reference claim 9 of 4"),
         ({"answers": ["perhaps"] * 4}, "'answers' must be yes, no, unsaid, got 'perhaps'"),
         ({"answers": ["yes"]}, "1 'answers' for 4 'references'"),
         ({"claims": "A dog."}, "'claims' must be a list, not a string"),

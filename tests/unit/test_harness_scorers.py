@@ -38,7 +38,7 @@ def test_one_caption_at_a_time(run: scapo_eval.Run) -> None:
         counter.counts("nowhere", "A dog.")
     with pytest.raises(InputError, match="truth or protocol is missing"):
         CaptionCounter.of()
-    with pytest.raises(InputError, match="'phd' carries no truth"):
+    with pytest.raises(InputError, match="'phd' contains no ground truth"):
         CaptionCounter.of(protocol="phd")
     assert "757" in CaptionCounter.of(protocol="chair-opera", profile="reference").scorer.truths[0].oracle.index
 
@@ -64,7 +64,7 @@ def test_lmms_evals_task(run: scapo_eval.Run, monkeypatch: pytest.MonkeyPatch) -
         name = metric["metric"].removeprefix("scapo_")
         assert metric["aggregation"]([sample[metric["metric"]] for sample in samples]) == run.values[name], name
         assert metric["higher_is_better"] == run.metric_set.higher_is_better.get(name, True)
-    with pytest.raises(KeyError, match="the sample names no image"):
+    with pytest.raises(KeyError, match="the sample contains no image id"):
         lmms_eval.process_results({"text": "x"}, ["A dog."])
 
 

@@ -550,17 +550,17 @@ def test_a_checkpoint_holds_no_pickle_and_runs_none(
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        (("shape",), [3, 2**40], "do not make up its shape"),
+        (("shape",), [3, 2**40], "do not cover its shape"),
         (("shape",), [3, 10**30], "damaged"),
         (("shape",), [-3, 2], "damaged"),
         (("dtype",), "object", "Invalid enum value 'object'"),
-        (("chunks",), [], "do not make up its shape"),
+        (("chunks",), [], "do not cover its shape"),
         (("chunks", 0, "file"), "../rank-0-0.safetensors", "damaged"),
         (("chunks", 0, "file"), "rank-0-1.safetensors", "file not found"),
-        (("chunks", 0, "offset"), [0], "do not make up its shape"),
-        (("chunks", 0, "offset"), [1, 0], "do not make up its shape"),
-        (("chunks", 0, "shape"), [2, 3], "do not make up its shape"),
-        (("chunks", 0, "shape"), [3, 1], "do not make up its shape"),
+        (("chunks", 0, "offset"), [0], "do not cover its shape"),
+        (("chunks", 0, "offset"), [1, 0], "do not cover its shape"),
+        (("chunks", 0, "shape"), [2, 3], "do not cover its shape"),
+        (("chunks", 0, "shape"), [3, 1], "do not cover its shape"),
     ],
 )
 def test_indices_of_checkpoints(
@@ -686,7 +686,8 @@ def test_what_is_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "program.eps").rename(tmp_path / "program.png")
     monkeypatch.setattr(images, "MAX_FILE", 1 << 20)
     for name, reason in (
-        ("pipe.png", "is no file"), ("endless.png", "is no file"), ("loop.png", "Too many levels of symbolic links"),
+        ("pipe.png", "is not a file"), ("endless.png", "is not a file"),
+        ("loop.png", "Too many levels of symbolic links"),
         ("large.png", "is larger than 1 MiB"), ("program.png", "not a valid image"),
         ("a\0b.png", "not a valid file name"),
         ("\ud800.png", "not a valid file name"), ("http://127.0.0.1:9/x.png", "file not found"),
@@ -746,7 +747,7 @@ def test_shards_of_others(tmp_path: Path, name: str, change: dict[str, Any], rea
     assert not list(tmp_path.glob("out*"))
     for each, document in documents.items():
         (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match="is an input, too"):
+    with pytest.raises(InputError, match="is also an input"):
         merge_outputs([str(path)], str(path))
     (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (limits.MAX_LINE + 1))
     with pytest.raises(InputError, match="a line of more than 16 MiB"):

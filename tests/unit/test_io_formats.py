@@ -399,7 +399,7 @@ def test_import_leaves_nothing_behind_when_it_fails(
     ("arguments", "reason"),
     [
         (["nosuch.jsonl"], "nosuch.jsonl: file not found"),
-        (["{captions}", "{captions}"], "one file of captions or answers at a time"),
+        (["{captions}", "{captions}"], "only one file of captions or answers can be converted at a time"),
         (["{captions}", "--name", "x"], "--name is for finished results"),
         (["{captions}", "--as", "answers"], "recognized as own captions"),
         (["{captions}", "--labels", "{captions}"], "captions have no labels"),

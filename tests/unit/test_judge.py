@@ -123,7 +123,7 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
         "mmhal_score": 5.88,
         "mmhal_hal": 0.02,
         "informativeness": 97.92,
-    }  # the official script takes them as 0
+    }  # the official script
     assert "2 verdicts" in scored.notes[0]
 
 
@@ -141,16 +141,19 @@ def test_a_partial_run_says_its_share() -> None:
         ([{"rating": 7}], "1: 'rating' must be a whole number from 0 to 6, got 7"),
         ([{"rating": 3.5}], "1: 'rating' must be a string or a whole number, not 3.5"),
         ([{"rating": True}], "1: 'rating' must be"),
-        ([{"rating": 1}, {"question": "x"}], "2: neither 'rating' nor 'judge_text' (found: question)"),
+        ([{"rating": 1}, {"question": "x"}], "2: missing key 'rating' or 'judge_text' (found: question)"),
         (
             [{"question": "x"}] * 3,
-            "1: neither 'rating' nor 'judge_text' (found: question) (3 records, lines 1-3); none of the 3 records",
+            "1: missing key 'rating' or 'judge_text' (found: question) (3 records, lines 1-3); none of the 3 records",
         ),
-        ([{"model_answer": "x"}], "these are answers, judge them first"),
+        ([{"model_answer": "x"}], "these are answers: rate them first"),
         ([{"choices": []}], "a chat completion without choices[0].message.content"),
         ([{"rating": 1, "question_type": "odd"}], "unknown question_type 'odd'"),
-        ([{"judge_text": "good"}], "none of the 1 verdicts gives a rating (Rating: 0 to 6)"),
-        ([{"rating": 1, "image_id": "a"}, {"rating": 2, "image_id": "a"}], "2: the question of line 1 is rated again"),
+        ([{"judge_text": "good"}], "none of the 1 verdicts contains a rating (Rating: 0 to 6)"),
+        (
+            [{"rating": 1, "image_id": "a"}, {"rating": 2, "image_id": "a"}],
+            "2: a second rating of the question on line 1",
+        ),
         ([{"rating": 1, "model": "a"}, {"rating": 2, "model": "b"}], "2: several models in one file ('a', 'b')"),
         ([[["x"]]], "1: the judge's text must be a string, not an array"),
     ],

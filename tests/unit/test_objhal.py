@@ -79,7 +79,7 @@ def test_unread_lists_are_counted_and_never_guessed(tmp_path: Path) -> None:
     assert run.values["chair_s"] == 2 / 3
     assert "|judge:J|prompt:ab12|" in run.signature
     assert "|unrated:1|" in run.signature
-    assert "1 captions omitted: what the judge said of them could not be read" in run.notes
+    assert "1 captions omitted: the judge's lists for them could not be read" in run.notes
     cut = scored(lines(tmp_path / "y.jsonl", ({**row, "unfinished": "dropped"} for row in ROWS)))
     assert "|unfinished:dropped|" in cut.signature
 
@@ -100,8 +100,8 @@ def test_bad_input(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     for changed, message in (
         ({"extracted": "dog"}, "line 2|'extracted' must be a list of strings or null, not a string"),
-        ({"caption": ROWS[0]["caption"]}, "this caption has another list than before"),
-        ({"judge_model": "other"}, r"lists that were made in several ways: unnamed \(prompt unknown\) and other"),
+        ({"caption": ROWS[0]["caption"]}, "this caption has two different lists"),
+        ({"judge_model": "other"}, r"lists were made in different ways: unnamed \(prompt unknown\) and other"),
         ({"image_id": 99}, "unknown image id '99'"),
         ({"image_id": None}, "'image_id'"),
     ):
@@ -112,7 +112,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputErrors, match="missing key 'extracted'"):
         scored(path)
     assert scored(path, skip_bad=True).counts["skipped"] == 1
-    with pytest.raises(InputError, match="give --drop-unfinished to judge objhal"):
+    with pytest.raises(InputError, match="use --drop-unfinished with judge objhal"):
         scored(path, drop_unfinished=True)
     lines(path, [{**row, "extracted": None} for row in ROWS])
     with pytest.raises(InputError, match="none of the 4 lists could be read"):

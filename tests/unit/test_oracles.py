@@ -164,7 +164,7 @@ def test_soft_truth_gives_the_expectation_over_all_worlds(vocabulary: Vocabulary
 
 
 def test_soft_truth_has_no_cap_score(vocabulary: Vocabulary) -> None:
-    with pytest.raises(InputError, match="level='cap' needs an oracle of 1 and 0, not of probabilities"):
+    with pytest.raises(InputError, match="level='cap' requires an oracle that returns 1 and 0, not probabilities"):
         SubsentenceReward(vocabulary, {1: {"dog": 0.5}}, RewardConfig(level="cap"))([1], ["A dog."])
 
 

@@ -56,7 +56,7 @@ def test_the_example_without_the_repository(tmp_path: Path) -> None:
     for name in RECIPES:
         assert (folder / name).read_bytes() == (CHECKOUT / "examples" / name).read_bytes()
     (folder / "truth.json").write_text("{}")
-    with pytest.raises(InputError, match=r"truth\.json: exists and is not the example's"):
+    with pytest.raises(InputError, match=r"truth\.json: exists and was not written by this command"):
         CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
     assert (folder / "truth.json").read_text() == "{}"
 

@@ -70,9 +70,9 @@ def test_one_system_alone_is_the_worst_case() -> None:
 
 
 def test_what_is_no_pilot() -> None:
-    with pytest.raises(InputError, match="a pilot takes 30 images, a has 12"):
+    with pytest.raises(InputError, match="a power estimate requires 30 images; a has 12"):
         power(run_of(np.full(12, 5), np.ones(12)))
-    with pytest.raises(InputError, match="a pilot takes 30 shared images, b has 20"):
+    with pytest.raises(InputError, match="a power estimate requires 30 shared images; b has 20"):
         power(pilot(20))
     with pytest.raises(InputError, match="unknown metric 'bleu'; known: hal_rate"):
         power(pilot(40), metrics=["bleu"])

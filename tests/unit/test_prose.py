@@ -42,6 +42,9 @@ def test_docstrings_and_messages_have_no_fault(prose: ModuleType) -> None:
         ("Rows without a truth are\nleft out.", True),
         ("The colour of the car.", True),
         ("answers of another tool", True),
+        ("They analysed modelled neighbourhoods; Grey licences.", True),
+        ("An organism, its analyses, a programmer and four levels.", False),
+        ("    judgements: Name of an argument.", False),
         ("Code is quoted: `left out`, and so is *the colour*.", False),
         ("```text\nleft out\n```\n", False),
         ("Rows without a ground truth are omitted.", False),
@@ -49,6 +52,35 @@ def test_docstrings_and_messages_have_no_fault(prose: ModuleType) -> None:
 )
 def test_rules(prose: ModuleType, text: str, found: bool) -> None:
     assert bool(list(prose.faults_of(text))) == found
+
+
+def test_advice_is_the_american_spelling(prose: ModuleType) -> None:
+    text = "The normalised colours of unlabelled judgements are analysed."
+    advice = {fault.advice.split("'")[1] for fault in prose.faults_of(text)}
+    assert advice == {"normalized", "colors", "unlabeled", "judgments", "analyzed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "found"),
+    [
+        ("a.py", '"""Module."""\n\nx = "colour"  # the colour\n', [3]),
+        ("a.js", 'const colour = "colour"; // it is left out\nconst y = `rows that are left out of it`;', [1, 2]),
+        ("a.html", '<p title="is left out">\nThe colour.</p>', [1, 2]),
+        ("a.yaml", "# the colour\na:\n  aliases: [colour of it is grey]\n  reason: The colour.\n", [1, 4]),
+        ("judge_prompts.py", 'x = "What is the colour of the car?"  # grey\n', [1]),
+    ],
+)
+def test_files_of_the_code(
+    prose: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, found: list[int]
+) -> None:
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    (tmp_path / name).write_text(source, encoding="utf-8")
+    assert sorted(fault.line for fault in prose.code_faults(tmp_path / name)) == found
+
+
+def test_entries_of_the_changelog_are_short(prose: ModuleType) -> None:
+    text = f"- {'a' * 298}\n- {'a' * 299}\n"
+    assert [fault.line for fault in prose.changelog_faults(text, "CHANGELOG.md")] == [2]
 
 
 def test_docstrings_start_with_a_verb(prose: ModuleType) -> None:

@@ -95,7 +95,7 @@ def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
         scapo_eval.compare([scored, followed])
     native = scapo_eval.chair(captions(1, 2, 3), truth=truth, resamples=0)
     assert (
-        "published values of 'mine' have profile opera, this run native"
+        "published values of 'mine' use profile opera, but this run uses native"
         in Protocol.load(mine).followed_by(native).notes
     )
 
@@ -103,10 +103,10 @@ def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        (captions(1, 3), "1 of its 3 images are missing (first: 2); 2 records in place of 3"),
-        (captions(1, 2, 3, 7), "1 images are not among its images (first: 7); 4 records in place of 3"),
-        (captions(1, 2, 2, 3), "4 records in place of 3"),
-        (captions(1, 2, 3, prompt="Describe."), f"the prompt 'Describe.' in place of '{PROMPT}'"),
+        (captions(1, 3), "1 of its 3 images are missing (first: 2); 2 records instead of 3"),
+        (captions(1, 2, 3, 7), "1 images are not among its images (first: 7); 4 records instead of 3"),
+        (captions(1, 2, 2, 3), "4 records instead of 3"),
+        (captions(1, 2, 3, prompt="Describe."), f"the prompt 'Describe.' instead of '{PROMPT}'"),
     ],
 )
 def test_a_mismatch_is_named_and_one_can_go_on(
@@ -117,9 +117,9 @@ def test_a_mismatch_is_named_and_one_can_go_on(
     for verb in ("score", "chair", "objhal"):
         done = run(verb, path, *quick)
         wanted = (
-            f"{mine}: the protocol 'mine' is one of capscore, chair, not of objhal"
+            f"{mine}: the protocol 'mine' is for capscore, chair, not for objhal"
             if verb == "objhal"
-            else f"'mine': {message} (--off-protocol"
+            else f"'mine': {message} (to score and mark it anyway: --off-protocol"
         )
         assert wanted in str(done.exception), verb
     done = run("score", path, *quick, "--off-protocol", "-o", results)
@@ -140,7 +140,7 @@ def test_the_limit_is_read_from_the_run_card(mine: Path, tmp_path: Path) -> None
     card.write_text(json.dumps({"sampling": {"max_tokens": 64}}))
     assert run(*checks).stdout == f"{path}: follows 'mine'\n"
     card.write_text(json.dumps({"sampling": {"max_tokens": 512}}))
-    assert "at most 512 new tokens in place of 64" in run(*checks).stderr
+    assert "at most 512 new tokens instead of 64" in run(*checks).stderr
 
 
 def test_results_files_are_checked_too(mine: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_only_the_descriptions_of_amber_count(shared: Path) -> None:
     scored = scapo_eval.amber(given, data=data, resamples=0)
     followed = Protocol.load("amber-generative").followed_by(scored)
     assert followed.signature.fields["protocol"].startswith("amber-generative@")
-    with pytest.raises(InputError, match=r"missing \(first: 1004\); 1,003 records in place of 1,004"):
+    with pytest.raises(InputError, match=r"missing \(first: 1004\); 1,003 records instead of 1,004"):
         Protocol.load("amber-generative").followed_by(scapo_eval.amber(given[:1003], data=data, resamples=0))
 
 
@@ -186,7 +186,7 @@ def test_the_verbs_that_list_and_show(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"image_ids_hash": "00000000"}, "the image ids hash to .*, not to 00000000"),
+        ({"image_ids_hash": "00000000"}, "the hash of the image ids is .*, not 00000000"),
         ({"imags": []}, "not a valid protocol: .*imags"),
         ({"records": "3"}, "not a valid protocol: .*records"),
         ({"decoding": {"max_tokens": 3}}, "not a valid protocol"),
@@ -204,7 +204,7 @@ def test_unknown_names_and_lone_options(mine: Path, tmp_path: Path) -> None:
         Protocol.load("chair")
     path = lines(tmp_path / "c.jsonl", captions(1))
     said = run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
-    assert "--off-protocol and --beside belong to" in said
+    assert "--off-protocol and --beside require" in said
 
 
 def test_a_count_that_a_benchmark_does_not_have_is_named(mine: Path, tmp_path: Path) -> None:
@@ -212,4 +212,6 @@ def test_a_count_that_a_benchmark_does_not_have_is_named(mine: Path, tmp_path: P
     given = lines(tmp_path / "captions.jsonl", captions(1, 2, 3))
     asked = run(given, "--truth", tmp_path / "truth.json", "--protocol", mine, "--off-protocol", "--resamples", 0)
     assert isinstance(asked.exception, InputError)
-    assert "the protocol 'mine' counts 'dogs', which capscore does not count: " in str(asked.exception)
+    assert "the protocol 'mine' requires the count 'dogs', which capscore does not have (known: " in str(
+        asked.exception
+    )

@@ -240,10 +240,10 @@ def test_of_two_answers_to_what_one_saw_the_second_is_refused(tmp_path: Path, tr
         draw_round(store, random=4)
         with open_round(store, write=True) as round_:
             round_.answer(0, "yes", by="ann", version=0)
-            with pytest.raises(AnswerConflict, match="answered elsewhere in the meantime: yes"):
+            with pytest.raises(AnswerConflict, match="answered in another window in the meantime: yes"):
                 round_.answer(0, "no", by="bob", version=0)
             round_.answer(0, None, by="ann", version=1)
-            with pytest.raises(AnswerConflict, match="taken back"):
+            with pytest.raises(AnswerConflict, match="withdrawn"):
                 round_.answer(0, "no", by="bob", version=1)
             round_.answer(0, "no", by="bob", version=2)
             assert (round_.answers[0], round_.people[0]) == ("no", "bob")
@@ -254,7 +254,7 @@ def test_of_two_answers_to_what_one_saw_the_second_is_refused(tmp_path: Path, tr
 def test_one_process_answers_at_a_time(tmp_path: Path, truth: Truth) -> None:
     with make_run(tmp_path, truth) as store:
         draw_round(store, random=4)
-        with open_round(store, write=True), pytest.raises(InputError, match="another process has this round open"):
+        with open_round(store, write=True), pytest.raises(InputError, match="another process uses this round"):
             open_round(store, write=True)
         open_round(store, write=True).close_file()
 
@@ -589,9 +589,9 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth, mo
             read_answers(str(path), round_, store)
         places = [(error.line, error.reason) for error in raised.value.errors]
         assert [line for line, _ in places] == [2, 3, 4, 5, 6]
-        assert "answered already, with 'yes', not 'no'" in places[0][1]
+        assert "already has the answer 'yes', not 'no'" in places[0][1]
         assert "must be yes, no, unsure or missing" in places[1][1]
-        assert "does not ask for 'cow'" in places[2][1]
+        assert "does not contain 'cow'" in places[2][1]
         (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 400)
         with monkeypatch.context() as patched:
             patched.setattr("scapo_eval.files.containers._MAX_CELL", 1000)
@@ -635,7 +635,7 @@ def test_a_round_without_a_browser(tmp_path: Path, truth: Truth, qc: Callable[..
     for row in rows:
         row["verdict"] = "yes" if truth[int(row["image_id"]), LABELS.index(row["label"])] else "no"
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "180 answers taken, 0 pairs still open" in qc("import", run, tmp_path / "a.jsonl", "--by", "lab")[2]
+    assert "180 answers imported, 0 pairs still open" in qc("import", run, tmp_path / "a.jsonl", "--by", "lab")[2]
     code, text, _ = qc("close", run)
     assert code == 0
     assert "1\tall\t180\t180\t0\t0\t1\tclosed" in text
@@ -647,14 +647,14 @@ def test_a_round_without_a_browser(tmp_path: Path, truth: Truth, qc: Callable[..
     code, _, message = qc("draw", run, "--failing")
     assert (code, message) == (
         2,
-        "scapo-eval: nothing to draw: no cell of these labels has a verdict that no person has seen\n",
+        "scapo-eval: nothing to draw: people have checked every judged cell of these labels\n",
     )
 
 
 def test_a_second_person(tmp_path: Path, truth: Truth) -> None:
     """Kappa by hand; what two people see otherwise is in doubt, whoever is right, and goes into no cell."""
     store = make_run(tmp_path, truth)
-    with pytest.raises(ScapoError, match="the last round has none"):
+    with pytest.raises(ScapoError, match="the last round has no random pairs for a second person"):
         draw_second(store)
     one_round(store, truth, random=20)
     before = summarize(store)
@@ -662,7 +662,7 @@ def test_a_second_person(tmp_path: Path, truth: Truth) -> None:
     asked = share.draw.pairs
     n = len(asked.rows)
     assert n == round(len(read_rounds(store)[0].answers) / 2)
-    with pytest.raises(ScapoError, match="has been drawn already"):
+    with pytest.raises(ScapoError, match="has already been drawn"):
         draw_second(store)
     present = truth[asked.rows, asked.label_ids] == 1
     odd = [int(np.flatnonzero(present)[0]), *np.flatnonzero(~present)[:2].tolist()]
@@ -708,7 +708,7 @@ def test_the_first_person_is_no_second_one(
     assert "pairs for a second person" in qc("draw", run, "--second", "0.2")[2]
     assert len(answered("--second")) == round(0.2 * len(first))
     assert qc("import", run, table, "--by", "ann", "--second")[::2] == (
-        2, "scapo-eval: 'ann' answered round 1 as the first person; the second must be another (--by)\n",
+        2, "scapo-eval: 'ann' answered round 1 as the first person; the second person must be different (--by)\n",
     )  # fmt: skip
     assert qc("import", run, table, "--by", "bob", "--second")[0] == 0
     code, text, _ = qc("close", run, "--second")

@@ -97,7 +97,7 @@ def test_a_caption_that_is_a_reference_is_named_and_left_out(references: Referen
     records = [{"image_id": 1, "caption": "a DOG sleeps on a couch"}, {"image_id": 3, "caption": "A cat."}]
     with_self = scapo_eval.score(records, references=references, vocabulary="coco80", unnamed="absent", resamples=0)
     assert with_self.hal_rate == 0.0
-    assert any("2 captions are among their own references" in note for note in with_self.notes)
+    assert any("2 captions are also references of their own images" in note for note in with_self.notes)
     without = scapo_eval.score(
         records, references=references, vocabulary="coco80", unnamed="absent", leave_out_self=True, resamples=0
     )
@@ -106,7 +106,7 @@ def test_a_caption_that_is_a_reference_is_named_and_left_out(references: Referen
     assert without.counts["unknown"] == 1
     assert without.counts["word_captions"] == 1
     assert "self:left-out" in without.signature
-    assert not any("among their own" in note for note in without.notes)
+    assert not any("also references of their own" in note for note in without.notes)
 
 
 def test_weights_of_areas_and_given_ones(coco80: Vocabulary, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_processes_count_the_same(references: References, tmp_path: Path) -> Non
     [
         ([{"references": ["A dog."]}], "references without the image: missing key 'image_id'"),
         ([{"image_id": 1}], "missing key 'references'"),
-        ([{"image_id": 1, "references": [3]}], "expected a text or a list of texts"),
+        ([{"image_id": 1, "references": [3]}], "expected a string or a list of strings"),
         ([{"image_id": 1, "references": [" "]}], "image 1 has no reference"),
         ([{"image_id": True, "references": ["A dog."]}], "image id"),
     ],
@@ -266,7 +266,7 @@ def test_options_that_do_not_fit_are_refused(references: References) -> None:
     ):
         with pytest.raises(InputError, match=reason):
             Beside(**options)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="weights need a truth"):
+    with pytest.raises(InputError, match="weights require a ground"):
         scapo_eval.score([{"image_id": 1, "caption": "A dog."}], weights=[{"image_id": 1, "weights": {"dog": 1}}])
 
 

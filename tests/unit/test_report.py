@@ -279,7 +279,7 @@ def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
 
 
 def test_table_3_needs_captions() -> None:
-    with pytest.raises(InputError, match="give captions files"):
+    with pytest.raises(InputError, match="use caption files"):
         tables.table(Report((AMBER,)), "3")
     with pytest.raises(InputError, match="scores for this table not found"):
         tables.table(Report(), "2")
@@ -490,7 +490,7 @@ def test_without_the_extra_it_says_how_to_get_it(
 def test_plots_say_what_is_missing() -> None:
     with pytest.raises(InputError, match="nothing to draw: a frontier"):
         plots.frontier([])
-    with pytest.raises(InputError, match="give captions files"):
+    with pytest.raises(InputError, match="use caption files"):
         plots.labels([])
     with pytest.raises(InputError, match=r"folder of a training run, with metrics\.jsonl"):
         plots.training([])

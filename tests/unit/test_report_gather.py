@@ -60,7 +60,7 @@ def test_lists_are_scored_as_the_verb_scores_them(files: tuple[Path, Path]) -> N
 
 
 def test_lists_need_a_truth(files: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match=r"lists\.jsonl: objects that a judge listed are scored against a truth"):
+    with pytest.raises(InputError, match=r"lists\.jsonl: the objects that a judge listed require a ground truth"):
         gathered(files[0], truth=None)
 
 

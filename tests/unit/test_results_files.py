@@ -286,7 +286,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d.pop("per_image"), "carries no counts per image"),
+        (lambda d: d.pop("per_image"), "contains no counts per image"),
         (lambda d: d.update(metric="cider"), "does not know the metrics of 'cider'"),
         (lambda d: d["per_image"][0].update(columns=["a"]), r"rows\[0\] \(image i00\): 10 counts for 1 columns"),
         (lambda d: d["per_image"].pop(), "per_image: 0 entries for 1 systems"),

@@ -332,12 +332,12 @@ def test_batch_and_single_token_advantages_agree(vocabulary: Vocabulary, oracle:
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
-        ([(0, 5), (3, 4)], r"offsets: token 1: \(3, 4\) runs back behind \(0, 5\)"),
-        ([(2, 5), (1, 6)], r"offsets: token 1: \(1, 6\) runs back behind \(2, 5\)"),
+        ([(0, 5), (3, 4)], r"offsets: token 1: \(3, 4\) starts before the end of \(0, 5\)"),
+        ([(2, 5), (1, 6)], r"offsets: token 1: \(1, 6\) starts before the end of \(2, 5\)"),
         ([(0, 3), (6, 5)], r"offsets: token 1: \(6, 5\) ends before it starts"),
-        ([(0, 3), (3, 99)], r"offsets: token 1: \(3, 99\) leaves the text of 6 characters"),
-        ([(0, 2**40)], r"offsets: token 0: \(0, 1099511627776\) leaves the text of 6 characters"),
-        ([(-1, 3)], r"offsets: token 0: \(-1, 3\) leaves the text"),
+        ([(0, 3), (3, 99)], r"offsets: token 1: \(3, 99\) exceeds the text of 6 characters"),
+        ([(0, 2**40)], r"offsets: token 0: \(0, 1099511627776\) exceeds the text of 6 characters"),
+        ([(-1, 3)], r"offsets: token 0: \(-1, 3\) exceeds the text"),
         ([(0, 1, 2)], r"offsets of response 0: expected \(start, end\)"),
         ([(0.5, 1.0)], r"offsets of response 0: expected \(start, end\)"),
         ([(0, 1), (1,)], r"offsets of response 0: expected \(start, end\)"),
@@ -352,7 +352,7 @@ def test_bad_offsets_are_named(vocabulary: Vocabulary, oracle: PresenceOracle, o
 
 def test_bad_offsets_of_a_batch_name_the_response(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     columns = SubsentenceReward(vocabulary, oracle).batch([7, 7], ["A dog.", "A cat."])
-    with pytest.raises(InputError, match=r"offsets: response 1, token 2: \(1, 9\) leaves the text of 6 characters"):
+    with pytest.raises(InputError, match=r"offsets: response 1, token 2: \(1, 9\) exceeds the text of 6 characters"):
         columns.token_advantages([[(0, 6)], [(0, 1), (1, 1), (1, 9)]])
     with pytest.raises(InputError, match="offsets of 1 responses for 2 responses"):
         columns.token_advantages([[(0, 6)]])
@@ -436,7 +436,7 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         ({"rule": "word"}, "rule must be one of"),
         ({"claims": "some"}, "claims must be one of all, asserted, certain, visual, got 'some'"),
         ({"beta": 0, "level": "cap"}, "beta must be a number > 0, got 0"),
-        ({"beta": 2.0}, "beta is of level 'cap', got level 'subsentence'"),
+        ({"beta": 2.0}, "beta requires level 'cap', got level 'subsentence'"),
         ({"level": "token"}, "level must be one of subsentence, hal, cap, got 'token'"),
     ],
 )
@@ -446,7 +446,9 @@ def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> 
 
 
 def test_bad_scalings_are_refused(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
-    with pytest.raises(InputError, match=r"lam_h must be finite and never fall: lam_h\(1\) = 1, lam_h\(2\) = 0.5"):
+    with pytest.raises(
+        InputError, match=r"lam_h must be finite and must not decrease: lam_h\(1\) = 1, lam_h\(2\) = 0.5"
+    ):
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_h=lambda n: [0, 1, 0.5, 1, 1, 1][n]))
     with pytest.raises(InputError, match="lam_g must be finite"):
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: float("inf") if n > 2 else n))
@@ -476,7 +478,7 @@ def test_truth_labels_outside_the_vocabulary_are_reported_once(
     vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:
     reward = SubsentenceReward(vocabulary, PresenceOracle.from_objects({1: ["dog", "zebra"]}))
-    assert "1 truth label(s) outside the vocabulary 'toy'" in caplog.text
+    assert "1 labels of the ground truth are not in the vocabulary 'toy'" in caplog.text
     assert reward([1], ["A dog."])[0].covered == 1
 
 

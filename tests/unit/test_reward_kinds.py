@@ -185,8 +185,8 @@ def test_a_response_by_its_hal_rate(files: dict[str, str]) -> None:
         ({"kinds": "presence,color", "scenes": "x"}, "not a kind of claim: 'color'"),
         ({"kinds": "count", "scenes": "x"}, "kinds must contain 'presence'"),
         ({"kinds": 3}, "kinds must be names"),
-        ({"kinds": "presence,count"}, "need scenes"),
-        ({"scenes": "x"}, "scenes are of kinds beyond presence"),
+        ({"kinds": "presence,count"}, "require scenes"),
+        ({"scenes": "x"}, "scenes require kinds beyond presence"),
         ({"kinds": "presence,count", "scenes": "x", "level": "cap"}, "level 'cap'"),
     ],
 )
@@ -257,6 +257,6 @@ def test_the_command_takes_kinds(
     assert record["parts"][1]["claims"] == {"couch": "new", "couch: red": "new"}
     assert "kinds:presence+count+attribute" in err
     code, _, err = told("--kinds", "presence,count")
-    assert (code, "need scenes" in err) == (2, True)
+    assert (code, "require scenes" in err) == (2, True)
     code, _, err = told("--kinds", "colour")
     assert (code, "not a kind of claim: 'colour'" in err) == (2, True)

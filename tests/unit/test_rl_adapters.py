@@ -289,7 +289,7 @@ def test_slime_s_rewards_carry_their_credit(
         expected[k, : len(row)].tolist() for k, row in enumerate(ids)
     ]
     assert data["returns"] is data["advantages"]
-    with pytest.raises(InputError, match="the rewards carry no credit per token: set --custom-rm-path"):
+    with pytest.raises(InputError, match="the rewards contain no credit per token: set --custom-rm-path"):
         module.advantages(args, {**data, "rewards": [0.0, 1.0]})
     with pytest.raises(InputError, match="split by context parallelism are not supported"):
         module.advantages(args, {**data, "kl": [torch.zeros(2)] * 2})
@@ -370,7 +370,7 @@ def test_easyr1_s_reward_manager_and_estimator_are_replaced(
     assert begun == [{"env_vars": {"NCCL_DEBUG": "WARN"}, "worker_process_setup_hook": hook}]
     core_algos = dict(core_algos, compute_grpo_outcome_advantage=lambda scores: scores)
     vars(verl).update(core_algos)
-    with pytest.raises(InputError, match="this EasyR1's estimator 'grpo' takes scores"):
+    with pytest.raises(InputError, match="this EasyR1's estimator 'grpo' has the parameters scores"):
         module.install()
 
 

@@ -37,7 +37,7 @@ def test_what_a_template_stands_for(template: str, phrases: list[str]) -> None:
         ("red|green light", "a bar outside of braces"),
         ("red} light", "a brace without its partner"),
         ("{colour} light", "unknown list 'colour'; known: color, wide"),
-        ("{wide} {a|b|c} {wide}", f"stands for 120,000 phrases; at most {LIMIT:,}"),
+        ("{wide} {a|b|c} {wide}", f"produces 120,000 phrases; at most {LIMIT:,}"),
     ],
 )
 def test_faulty_templates(template: str, reason: str) -> None:
@@ -139,7 +139,7 @@ def test_compounds_count_for_identity_and_difference_and_are_written(tmp_path: P
 
 
 def test_a_compound_has_to_name_a_label() -> None:
-    with pytest.raises(InputErrors, match=r"compound 'dog house' names 'house', which is no label"):
+    with pytest.raises(InputErrors, match=r"compound 'dog house' refers to 'house', which is not a label"):
         Vocabulary.from_mapping({"dog": ["dog"]}, compounds={"dog house": "house"})
 
 

@@ -43,8 +43,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"height": -5}, "'height' must be a number >= 0, found -5"),
     ({"relations": {"on": 1}}, "'relations' must be a list"),
     ({"relations": ["on"]}, "not a valid record"),
-    ({"relations": [{**ON, "object": 9}]}, "a relation leads to no object"),
-    ({"relations": [{**ON, "object": True}]}, "a relation leads to no object"),
+    ({"relations": [{**ON, "object": 9}]}, "the object of a relation does not exist"),
+    ({"relations": [{**ON, "object": True}]}, "the object of a relation does not exist"),
     ({"relations": [{**ON, "predicate": None}]}, "'predicate' of a relation must be a string"),
     ({"counts": {"dog": -1}}, "a count must be a non-negative whole number, found -1 for 'dog'"),
     ({"counts": {"dog": "2"}}, "a count must be a non-negative whole number"),
@@ -93,7 +93,7 @@ def test_unknown_names_and_boxes_outside_are_counted() -> None:
     scenes = Scenes.load(Records("mine", [graph]), WORDS)
     assert scenes.scenes["7"].things[0].box is None
     assert scenes.notes == (
-        "mine: 1 things with 1 names that the vocabulary does not know ('gizmo')",
+        "mine: 1 things with 1 names that are not in the vocabulary ('gizmo')",
         "mine: 1 boxes outside of their picture are not used (first: [90, 90, 50, 50] in image 7)",
     )
 
@@ -114,7 +114,7 @@ COCO: dict[str, Any] = {
         ({"images": [{"id": -1}], "annotations": []}, "must not be negative, got -1"),
         ({"images": [{"id": 1, "width": -100}]}, "the size of image 1 is negative"),
         ({"images": [{"id": 1, "width": "x"}]}, "not a valid COCO instances file"),
-        ({"annotations": [{"image_id": 2, "category_id": 1}]}, "an annotation names image 2"),
+        ({"annotations": [{"image_id": 2, "category_id": 1}]}, "an annotation refers to image 2"),
         ({"annotations": [{"image_id": 1, "category_id": 9}]}, "or category 9"),
         ({"annotations": [{"image_id": 1, "category_id": 1, "bbox": ["0", 0, 5, 5]}]}, "Expected `float`, got `str`"),
         ({"annotations": [{"image_id": 1, "category_id": 1, "iscrowd": 7}]}, "'iscrowd' must be 0 or 1, found 7"),

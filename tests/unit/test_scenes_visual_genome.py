@@ -133,7 +133,7 @@ def test_a_thing_with_two_names_has_both_labels(tmp_path: Path) -> None:
     assert [(thing.label, thing.attributes) for thing in scenes.scenes["7"].things] == [
         ("person", {"red"}), ("hat", {"red"})
     ]  # fmt: skip
-    assert "1 things with 1 names that the vocabulary does not know ('gizmo')" in scenes.notes[0]
+    assert "1 things with 1 names that are not in the vocabulary ('gizmo')" in scenes.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_nobody_reads_the_rest_of_a_pipe_for_the_whole() -> None:
     first = Source(f"/dev/fd/{reader}")
     assert first.head
     first.close()
-    with pytest.raises(InputError, match="is a pipe that was read already"):
+    with pytest.raises(InputError, match="is a pipe that has already been read"):
         _ = Source(f"/dev/fd/{reader}").head
     os.close(reader)
 
@@ -165,7 +165,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path, "is a directory, not a file"),
         (tmp_path / "x", "file not found"),
-        ("a\0b", r"not a valid file name \(it holds a NUL\)"),
+        ("a\0b", r"not a valid file name \(it contains a NUL\)"),
         ("/dev/null", ""),
     ):
         if not said:

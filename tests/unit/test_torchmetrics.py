@@ -90,9 +90,9 @@ def test_faults_name_the_position() -> None:
         metric.update([1, 999], ["a dog", "a cat"])
     with pytest.raises(InputErrors, match="captions:1: 'caption' must be a string, found null"):
         metric.update([1], [None])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="2 image ids need as many captions"):
+    with pytest.raises(InputError, match="2 image ids require as many captions"):
         metric.update([1, 2], ["a dog"])
-    with pytest.raises(InputError, match="1 image ids need as many captions"):
+    with pytest.raises(InputError, match="1 image ids require as many captions"):
         metric.update([1], "a")
     assert metric.counts.tolist() == [0] * 9
     skipping = CapScoreMetric(TRUTH, on_unknown_image="skip")

@@ -84,7 +84,7 @@ def test_the_correction_makes_a_perturbed_engine_unbiased() -> None:
 
 
 def test_settings_that_have_no_effect_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"loss\.engine_correction is of an engine that is not the policy"):
+    with pytest.raises(ValueError, match=r"loss\.engine_correction requires an engine that is not the policy"):
         from_table({"loss": {"engine_correction": 2.0}})
     with pytest.raises(ValueError, match=r"run\.stop_on: unknown smoke; known: repetition, no_claims"):
         from_table({"run": {"stop_on": ["smoke"]}})

@@ -141,14 +141,14 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ("[rollout]\ngroup = 0", "rollout.group must be greater than 0"),
         ("[loss]\nkl = -0.1", "loss.kl must not be negative, got -0.1"),
         ("[credit]\nscheme = 'grpo'", 'credit.scheme = "grpo" needs credit.reward: "hal" or "cap"'),
-        ("[credit]\nreward = 'hal'", 'credit.reward is of grpo, dapo and dr_grpo; "scapo" rewards pieces'),
+        ("[credit]\nreward = 'hal'", 'credit.reward applies to grpo, dapo and dr_grpo; "scapo" rewards pieces'),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\nablation = 'additive'",
-            'credit.ablation is of the rewards of pieces; "dapo" rewards responses',
+            'credit.ablation applies to rewards of pieces; "dapo" rewards responses',
         ),
         (
             "[credit]\nrobust = true\nablation = 'no_reg'",
-            "credit.robust is of the rewards of pieces: no",
+            "credit.robust applies to rewards of pieces: it requires",
         ),
         (
             "[credit]\nscheme = 'grpo'\nreward = 'cap'\n[rollout]\ngroup = 1",
@@ -160,22 +160,22 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\noverlong = 5",
-            'credit.overlong is of credit.scheme = "dapo" with credit.form = "original"',
+            'credit.overlong requires credit.scheme = "dapo" with credit.form = "original"',
         ),
-        ("[credit]\nform = 'original'", 'credit.form = "original" is of grpo, dapo, dr_grpo, not of "scapo"'),
+        ("[credit]\nform = 'original'", 'credit.form = "original" exists for grpo, dapo, dr_grpo, not for "scapo"'),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nkl = 0.5",
-            'loss.kl = 0.5 contradicts credit.form = "original" of "dapo", which has 0.0: set it to that',
+            'loss.kl = 0.5 contradicts credit.form = "original" of "dapo", which has 0.0: use this value',
         ),
         (
             "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nclip_high = 0.2",
             'loss.clip_high = 0.2 contradicts credit.form = "original" of "dapo", which has 0.28',
         ),
         ("[credit]\nlam_g = 'cube'", "credit: "),
-        ("[credit]\nkinds = ['count', 'presence']", "credit: kinds presence, count need scenes"),
+        ("[credit]\nkinds = ['count', 'presence']", "credit: kinds presence, count require scenes"),
         ("[credit]\nkinds = ['presence', 'colors']", "credit: not a kind of claim: 'colors'"),
         ("[credit]\nkinds = ['count']\nscenes = ['s.json']", "credit: kinds must contain 'presence'"),
-        ("[credit]\nscenes = ['s.json']", "credit: scenes are of kinds beyond presence"),
+        ("[credit]\nscenes = ['s.json']", "credit: scenes require kinds beyond presence"),
         ("[model\n", "not a valid TOML file: "),
     ],
 )
@@ -234,5 +234,5 @@ def test_repeating_may_cost() -> None:
 
 @pytest.mark.parametrize("override", ["optim.lr", "lr=1", "a.b.c=1", "=1"])
 def test_an_override_of_another_form_is_refused(override: str) -> None:
-    with pytest.raises(InputError, match=r"--set takes section\.key=value"):
+    with pytest.raises(InputError, match=r"--set expects section\.key=value"):
         configs.load("qwen2_5_vl_7b", [override])

@@ -144,10 +144,10 @@ def test_wording_that_the_policy_says_far_more_often_than_the_reference_is_charg
 
 def test_limits_of_the_reference_need_one_and_pieces() -> None:
     for table, reason in (
-        ({"credit": {"reference_ratio": 100.0}, "loss": {"kl": 0.0}}, r"needs loss\.kl > 0"),
+        ({"credit": {"reference_ratio": 100.0}, "loss": {"kl": 0.0}}, r"requires loss\.kl > 0"),
         ({"credit": {"reference_ratio": 100.0, "scheme": "grpo", "reward": "hal"}}, "rewards responses"),
         ({"credit": {"reference_ratio": 1.0}}, "must be 0 .no limit. or above 1"),
-        ({"credit": {"reference_floor": 0.01}, "loss": {"kl": 0.0}}, r"needs loss\.kl > 0"),
+        ({"credit": {"reference_floor": 0.01}, "loss": {"kl": 0.0}}, r"requires loss\.kl > 0"),
         ({"credit": {"reference_floor": 0.01, "scheme": "grpo", "reward": "hal"}}, "rewards responses"),
         ({"credit": {"reference_floor": 1.0}}, "must be less than 1"),
     ):

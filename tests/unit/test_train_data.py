@@ -83,8 +83,11 @@ def test_chats_with_any_number_of_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompt": "<image>\nDescribe."}, "'prompt' holds a literal <image>, .* leave it out"),
-        ({"prompt": None, "messages": [{"role": "user", "content": "<image> A dog?"}]}, "'messages' 1 holds a literal"),
+        ({"prompt": "<image>\nDescribe."}, "'prompt' contains a literal <image>, .* omit it"),
+        (
+            {"prompt": None, "messages": [{"role": "user", "content": "<image> A dog?"}]},
+            "'messages' 1 contains a literal",
+        ),
         ({"messages": [{"role": "user", "content": "A dog?"}]}, "'messages' must be .* in place of 'prompt'"),
         (
             {"prompt": None, "messages": [{"role": "assistant", "content": "A dog."}]},
@@ -94,7 +97,10 @@ def test_chats_with_any_number_of_pictures(tmp_path: Path) -> None:
         ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "image"}] * 2}]}, "places for 2 .* are 1"),
         ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "a part must be"),
         ({"images": ["a.png"]}, "'images' must be a list of strings, in place of 'image'"),
-        ({"image": None, "images": ["a.png", "b.png"], "image_id": None}, "'image_id' must say whose truth"),
+        (
+            {"image": None, "images": ["a.png", "b.png"], "image_id": None},
+            "'image_id' must name the image for the reward",
+        ),
     ],
 )
 def test_faulty_chats_say_why(change: dict[str, Any], reason: str, tmp_path: Path) -> None:

@@ -561,8 +561,8 @@ def test_what_no_setting_helps_is_said_so(capsys: pytest.CaptureFixture[str]) ->
     big = ["qwen2_5_vl_7b", "--gpus", "1xRTX4090", "--set", "model.path=Qwen/Qwen2.5-VL-72B-Instruct"]
     assert main([*big, "--set", "data.prompts_per_step=1"]) == 3
     text = capsys.readouterr().out
-    assert "nothing that this plan knows would help" in text
-    assert "does not hold the model's weights" in text
+    assert "no setting that this plan considers would help" in text
+    assert "is too small for the model's weights" in text
     assert "seconds per step" not in text
 
 
@@ -633,10 +633,10 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["qwen2_5_vl_7b", "--gpus", "8xV200"], "--gpus takes COUNTxKIND"),
-        (["qwen2_5_vl_7b", "--gpus", "0xH100"], "--gpus takes COUNTxKIND"),
-        (["qwen2_5_vl_7b", "--gpus", ""], "--gpus takes COUNTxKIND"),
-        (["qwen2_5_vl_7b", "--gpus=-1xH100"], "--gpus takes COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", "8xV200"], "--gpus expects COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", "0xH100"], "--gpus expects COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", ""], "--gpus expects COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus=-1xH100"], "--gpus expects COUNTxKIND"),
         (["qwen2_5_vl_7b", "--gpus", "200xH100"], "200 GPUs, but data.prompts_per_step is 128"),
         (
             ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "rollout.tensor_parallel=3"],
@@ -646,9 +646,9 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is neither a folder with"),
-        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtype=float64"], "a plan knows bfloat16 and float32"),
-        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
-        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtype=float64"], "a plan supports bfloat16 and float32"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image expects WIDTHxHEIGHT"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image expects WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--prompts", "0"], "--prompts must be at least 1"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--lora", "4", "--set", "lora.targets=q"], "lora.targets: unknown q;"),
@@ -673,7 +673,7 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
         ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
-        ('{"model_type": "llava"}', 'rollout.engine = "vllm" is not for models of the general path'),
+        ('{"model_type": "llava"}', 'rollout.engine = "vllm" does not support models of the general path'),
         pytest.param(
             '{"model_type": "qwen3_vl_moe", "text_config": {"num_hidden_layers": 2, "mlp_only_layers": [1]}}',
             "has decoder layers of several sizes (experts in some of them), which is not planned",

@@ -116,7 +116,7 @@ def test_lvis_categories_go_by_their_synonyms_but_not_by_what_parentheses_exclud
 
 def test_lvis_faults(load: Any) -> None:
     images = [{**LVIS["images"][0], "neg_category_ids": [7]}]
-    assert "'neg_category_ids' names the image or category 7" in refusal(
+    assert "'neg_category_ids' refers to the image or category 7" in refusal(
         load, {**LVIS, "images": images, "annotations": []}
     )
     assert "not a valid COCO instances file" in refusal(load, {**LVIS, "images": [{"id": 9, "neg_category_ids": "x"}]})
@@ -180,7 +180,7 @@ def test_no_person_is_absent_though_there_are_other_names(tmp_path: Path) -> Non
 def test_open_images_without_names_says_how_to_give_them(load: Any) -> None:
     oracle = load(LABELS)
     assert oracle.labels[0] == "/m/0bt9lr"
-    with pytest.raises(InputError, match="name them with scapo-eval oracle open-images --classes"):
+    with pytest.raises(InputError, match="convert them with scapo-eval oracle open-images --classes"):
         Truth.of(oracle, PETS)
 
 
@@ -312,7 +312,7 @@ def test_arrow_s_own_files_are_refused_for_parquet(tmp_path: Path) -> None:
     feather = pytest.importorskip("pyarrow.feather")
     feather.write_feather(__import__("pyarrow").table({"id": ["1"], "label": ["yes"]}), tmp_path / "x.feather")
     for read in (PresenceOracle.load, open_rows):
-        with pytest.raises(InputError, match=r"x\.feather: an Arrow \(Feather\) file, .*; write it as parquet"):
+        with pytest.raises(InputError, match=r"x\.feather: an Arrow \(Feather\) file, .*; convert it to parquet"):
             read(tmp_path / "x.feather")
 
 
@@ -346,7 +346,7 @@ def test_a_partial_truth_keeps_its_cells_and_its_fingerprint(load: Any, tmp_path
     assert again.fingerprint == oracle.fingerprint
     assert again.states(oracle.labels).tolist() == oracle.states(oracle.labels).tolist()
     assert again.n_unknown == oracle.n_unknown > 0
-    with pytest.raises(InputError, match="JSON cannot hold unknown cells"):
+    with pytest.raises(InputError, match="JSON cannot represent unknown cells"):
         oracle.save(tmp_path / "t.json")
 
 

@@ -128,7 +128,7 @@ def test_an_option_that_is_no_parameter_is_a_mistake_of_the_author() -> None:
         return []
 
     record = Benchmark(name="mine", score=score, options={"word": Option(help="A word.")})
-    with pytest.raises(TypeError, match="options of 'mine' that its score does not take: word"):
+    with pytest.raises(TypeError, match="options of 'mine' that its function score does not accept: word"):
         command_of(record)
     assert function_of(Benchmark(name="mine")) is None
 

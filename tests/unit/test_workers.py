@@ -324,7 +324,7 @@ class Deadly:
 
 def test_a_killed_process_is_one_error() -> None:
     scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
-    with pytest.raises(ScapoError, match="one of 2 worker processes was killed, as a rule because the memory was full"):
+    with pytest.raises(ScapoError, match="one of 2 worker processes was killed, usually because the memory was full"):
         tally(lambda _: [Deadly()] * 9, scorer, ScoringOptions(workers=2), source="x")
 
 

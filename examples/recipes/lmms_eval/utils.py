@@ -8,5 +8,5 @@ __all__ = ["chair_i", "chair_s", "doc_to_visual", "f1", "len_", "precision", "pr
 
 
 def doc_to_visual(doc: dict[str, Any]) -> list[Any]:
-    """The picture of a sample."""
+    """Returns the picture of a sample."""
     return [doc["image"].convert("RGB")]

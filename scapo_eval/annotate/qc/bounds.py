@@ -55,7 +55,7 @@ def clopper_pearson(wrong: int, checked: int, alpha: float) -> tuple[float, floa
         Lower and upper bounds in [0, 1], or (0, 1) if there are no trials.
     """
     if not 0 <= wrong <= checked:
-        raise ValueError(f"{wrong} of {checked} cannot be wrong")
+        raise ValueError(f"invalid counts: {wrong} wrong of {checked} checked")
 
     def at_most(count: int, share: float) -> float:
         return _tail(
@@ -83,7 +83,7 @@ def wrong_cells(wrong: int, checked: int, cells: int, alpha: float) -> tuple[int
         Lower and upper bounds on the number of wrong cells in the population, including those in the sample.
     """
     if not 0 <= wrong <= checked <= cells:
-        raise ValueError(f"{wrong} wrong of {checked} checked of {cells} cells cannot be")
+        raise ValueError(f"invalid counts: {wrong} wrong of {checked} checked of {cells} cells")
     everything = _log_choose(cells, checked)
 
     def at_most(count: int, bad: int) -> float:

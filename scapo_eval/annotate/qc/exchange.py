@@ -83,13 +83,11 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Pers
             )
         elif pair is None:
             what = record.get("claim") if store.claims else record["label"]
-            asked = f"round {round_.number} does not ask for '{what}' in image {record['image_id']}"
+            asked = f"round {round_.number} does not contain '{what}' in image {record['image_id']}"
             faults.add(InputError(asked, path=name, line=line))
         elif answers.get(pair, round_.answers[pair]) not in (None, answer):
             before = answers.get(pair, round_.answers[pair])
-            faults.add(
-                InputError(f"the pair is answered already, with '{before}', not '{answer}'", path=name, line=line)
-            )
+            faults.add(InputError(f"the pair already has the answer '{before}', not '{answer}'", path=name, line=line))
         elif round_.answers[pair] is None:
             answers[pair] = answer
     faults.raise_if_any()

@@ -298,7 +298,7 @@ async function send(pair, answer) {
     take(sent.body);
     if (round.answers[pair] !== null) at = open(pair);
     byId("said").textContent =
-      `Answered elsewhere in the meantime: ${round.answers[pair] || "taken back"}. Yours was not taken.`;
+      `Answered in another window in the meantime: ${round.answers[pair] || "withdrawn"}. Your answer was not saved.`;
     draw();
     return false;
   }

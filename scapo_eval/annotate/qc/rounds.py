@@ -121,7 +121,7 @@ class Round:
         self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND) if write else None
         if self._file is not None and not try_lock(self._file):
             os.close(self._file)
-            reason = "another process has this round open (a running `annotate qc serve`?); answer there, or end it"
+            reason = "another process uses this round (perhaps `annotate qc serve`); answer there, or stop it"
             raise InputError(reason, path=str(path))
         try:
             self._read(store)
@@ -164,14 +164,14 @@ class Round:
             raise ScapoError(f"pair {pair} not found in round {self.number}")
         if version is not None and version != self.versions[pair]:
             raise AnswerConflict(
-                f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}"
+                f"pair {pair} was answered in another window in the meantime: {self.answers[pair] or 'withdrawn'}"
             )
         self.answer_many([(pair, answer)], by=by)
 
     def answer_many(self, answers: Iterable[tuple[int, PersonAnswer | None]], *, by: str) -> None:
         """Stores several (pair, answer) tuples at once, without a version check."""
         if self.state != "open":
-            raise ScapoError(f"round {self.number} is {self.state}: its answers cannot change any more")
+            raise ScapoError(f"round {self.number} is {self.state}: its answers can no longer change")
         lines = [{"pair": pair, "answer": answer, "by": by, "time": now()} for pair, answer in answers]
         self._append(lines)
         for line in lines:
@@ -191,7 +191,7 @@ class Round:
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         if self._file is None:
-            raise InputError("the round is open for reading only", path=str(self.path))
+            raise InputError("the round is read-only", path=str(self.path))
         data = b"".join(dump_json(line) + b"\n" for line in lines)
         if os.write(self._file, data) < len(data):  # disk full: leave no half line behind
             os.ftruncate(self._file, self._size)
@@ -203,7 +203,7 @@ class Round:
         if "state" in line:
             end = msgspec.convert(line, _End)
             if any(not {"pair", "image_id", "label"} <= error.keys() for error in end.errors):
-                raise ValueError("an error without pair, image or label")
+                raise ValueError("missing 'pair', 'image_id' or 'label' in an error")
             self.state, self.errors = end.state, end.errors
             return
         pair, answer = line["pair"], line["answer"]
@@ -289,7 +289,7 @@ def draw_round(
         round_number=len(earlier) + 1,
     )  # fmt: skip
     if not len(drawn.rows):
-        raise ScapoError("nothing to draw: no cell of these labels has a verdict that no person has seen")
+        raise ScapoError("nothing to draw: people have checked every judged cell of these labels")
     draw = Draw(
         number=len(earlier) + 1,
         seed=seed,
@@ -345,9 +345,9 @@ def draw_second(store: Store, *, share: float = DEFAULT_SHARE, seed: int = DEFAU
     rounds = read_rounds(store)
     last = rounds[-1] if rounds else None
     if last is None or not last.draw.labels or last.state == "abandoned":
-        raise ScapoError("a second person answers a share of a round's random pairs; the last round has none")
+        raise ScapoError("the last round has no random pairs for a second person")
     if any(second.number == last.number for second in read_seconds(store)):
-        raise ScapoError(f"a second person's share of round {last.number} has been drawn already")
+        raise ScapoError(f"a second person's share of round {last.number} has already been drawn")
     pairs = last.draw.pairs
     n = len(pairs.rows)
     generator = np.random.default_rng([seed, last.number, 0, 2])
@@ -365,7 +365,7 @@ def check_person(store: Store, round_: Round, by: str) -> None:
     """
     if round_.draw.second and by in read_rounds(store)[round_.number - 1].people:
         raise ScapoError(
-            f"'{by}' answered round {round_.number} as the first person; the second must be another (--by)"
+            f"'{by}' answered round {round_.number} as the first person; the second person must be different (--by)"
         )
 
 
@@ -379,7 +379,7 @@ def _closed_rounds(store: Store) -> list[Round]:
     if earlier and earlier[-1].state == "open":
         left = len(earlier[-1].open_pairs)
         reason = f"round {earlier[-1].number} is still open ({left:,} pairs without an answer)"
-        raise ScapoError(f"{reason}: answer it (annotate qc serve), or give it up (annotate qc close --abandon)")
+        raise ScapoError(f"{reason}: answer it (annotate qc serve), or abandon it (annotate qc close --abandon)")
     return earlier
 
 
@@ -440,7 +440,9 @@ def open_round(store: Store, *, write: bool = False, second: bool = False) -> Ro
     """
     rounds = read_seconds(store) if second else read_rounds(store)
     if second and (not rounds or rounds[-1].state != "open"):
-        raise ScapoError(f"no share of a second person is open; draw one: annotate qc draw {store.folder} --second 0.1")
+        raise ScapoError(
+            f"no pairs for a second person are open; draw some: annotate qc draw {store.folder} --second 0.1"
+        )
     if not rounds or rounds[-1].state != "open":
         what = f"round {len(rounds)} is {rounds[-1].state}" if rounds else "no round has been drawn"
         raise ScapoError(f"{what}; draw one: scapo-eval annotate qc draw {store.folder}")
@@ -562,7 +564,7 @@ def _draw_of(head: dict[str, Any], store: Store) -> Draw:
         and type(head["seed"]) is int
         and np.isin(matrix, (-1, 0, 1)).all()
     ):
-        raise ValueError("a draw of cells that the run does not have")
+        raise ValueError("the draw contains cells that are not in the run")
     return Draw(
         number=head["round"],
         seed=head["seed"],
@@ -588,5 +590,5 @@ def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
     """
     data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
     if len(data) != size:
-        raise ValueError("a matrix of another size")
+        raise ValueError("the matrix has the wrong size")
     return np.frombuffer(data, dtype=np.uint8)

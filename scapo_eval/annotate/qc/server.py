@@ -297,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Returns the part of the path after the token. A request with a wrong Host header or token is rejected."""
         host = self.headers.get("Host", "")
         if host.rsplit(":", 1)[0] not in _HOSTS:
-            raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
+            raise Refused(HTTPStatus.FORBIDDEN, "this server accepts only loopback host names")
         token, _, place = self.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self._server.token.encode()):
             raise Refused(HTTPStatus.NOT_FOUND, "not found")

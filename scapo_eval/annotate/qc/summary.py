@@ -121,7 +121,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
             missing = f"{len(changed)} labels have changed since round {last_full.number}; draw over all labels again"
         else:
             overall = _overall(samples[last_full.number], matrix, level, last_full.number)
-            missing = "" if overall else f"a label of round {last_full.number} has no picture that could be shown"
+            missing = "" if overall else f"a label of round {last_full.number} has no displayable picture"
     last_closed = closed[-1] if closed else None
     return {
         "format": FORMAT,

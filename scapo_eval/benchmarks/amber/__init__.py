@@ -311,7 +311,7 @@ class Amber:
         if unparsed:
             yield f"{unparsed:,} answers are neither yes nor no by the rule '{self.answers}'; they count as wrong"
         if not self.data.images:
-            yield "the data have no query folder, so every item is resampled on its own instead of every image"
+            yield "the data have no query folder, so items are resampled instead of images"
 
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
         """Returns, for each accuracy metric, a mapping from item ids to bools that are True if the item was answered

@@ -134,7 +134,7 @@ def _find(folder: Path, name: str) -> Path | None:
 def _require(folder: Path, name: str) -> Path:
     path = _find(folder, name)
     if path is None:
-        reason = f"holds neither {name} nor data/{name}; give the root of a checkout of {OFFICIAL}"
+        reason = f"contains neither {name} nor data/{name}; use the root of a checkout of {OFFICIAL}"
         raise InputError(reason, path=str(folder))
     return path
 
@@ -205,6 +205,6 @@ def _images(root: Path, n: int) -> tuple[str, ...] | None:
                     raise ValueError(f"item {query['id']} not found")
                 images[position] = canonical_image_id(query["image"])
             except UNFIT as error:
-                reason = f"no AMBER query ({type(error).__name__}: {error})"
+                reason = f"not a valid AMBER query ({type(error).__name__}: {error})"
                 raise InputError(reason, path=str(path), line=number) from None
     return None if None in images else tuple(images)  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
             faults.add(InputError(unfit(error), path=name, line=line))
     if reader.strangers and not responses.scored and len(reader.strangers) == faults.total:
         line, value = reader.strangers[0]
-        raise InputError(f"not one id is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
+        raise InputError(f"none of the ids is an AMBER id (first: {value}){_hint(path)}", path=name, line=line)
     faults.raise_if_any()
     if not responses.scored:
         raise InputError(f"no answer can be scored, {responses.skipped:,} records are faulty", path=name)
@@ -192,7 +192,7 @@ class _Reader:
         self._responses.unknown += 1
         if number is None or not -n < number < 1 or not self._official:
             self.strangers.append((line, repr(value)))
-            raise ValueError(f"id {value!r} is not one of AMBER's (1 to {n:,})")
+            raise ValueError(f"id {value!r} is not an AMBER id (1 to {n:,})")
         note = f"ids below 1 count from the end (0 is {n:,}), as in the official script"
         if note not in self._responses.notes:
             self._responses.notes.append(note)
@@ -210,11 +210,12 @@ class _Reader:
         image = record.get("image")
         if isinstance(image, str) and self._data.images and canonical_image_id(image) != self._data.images[number - 1]:
             raise ValueError(
-                f"id {number} asks about image {self._data.images[number - 1]}, this answer is about {image}"
+                f"id {number} is a question about image {self._data.images[number - 1]}, "
+                f"but this answer is about {image}"
             )
         model = record.get("model", record.get("model_id"))
         if model is not None and self._responses.model not in (None, str(model)):
-            first = f"an answer of {model!r} after one of {self._responses.model!r}: one file, one model"
+            first = f"answers from two models, {self._responses.model!r} and {model!r}"
             raise ValueError(f"{first}; {split_by_import(self._name)}")
         if model is not None:
             self._responses.model = str(model)
@@ -256,7 +257,9 @@ def _refuse_other_benchmarks(name: str, scored: Sequence[AmberResponse]) -> None
         raise InputError(f"{reason} of a yes/no benchmark (scapo-eval {_others()})", path=name)
     answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
     if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
-        reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
+        reason = (
+            "most answers to yes/no questions (ids from 1005) are long and contain neither: these look like captions"
+        )
         raise InputError(f"{reason} (scapo-eval score or chair)", path=name)
 
 

@@ -113,7 +113,7 @@ def _spacy_matrix(model: str, words: Sequence[str]) -> NDArray[np.float64]:
         with atomic_write(cached) as stream:
             np.save(stream, matrix, allow_pickle=False)
     except (OSError, InputError) as error:
-        warnings.warn(f"the similarities of {model} could not be kept for the next run: {error}", stacklevel=2)
+        warnings.warn(f"the similarities of {model} could not be cached: {error}", stacklevel=2)
     return matrix
 
 
@@ -136,7 +136,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
     elif Path(model).is_dir():
         folder = Path(model)
     else:
-        get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
+        get = f"download it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
         raise InputError(f"spaCy model '{model}' not found; {get}")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
     states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)

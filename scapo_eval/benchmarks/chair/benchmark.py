@@ -75,7 +75,7 @@ def scored_by_profile(
     """
     scoring = scoring or ScoringOptions()
     if truth is None:
-        raise OptionError("--truth FILE is missing (in Python truth=), or a protocol that carries one (--protocol)")
+        raise OptionError("--truth FILE is missing (in Python truth=), or a protocol that contains it (--protocol)")
     profile = profile or NATIVE_PROFILE
     reader = chosen_profile(
         profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers

@@ -39,12 +39,12 @@ def profile(
     check_choice("profile", name, PROFILES)
     if name == "native":
         if synonyms is not None:
-            raise InputError("synonyms belong to the profiles 'reference' and 'opera'; 'native' has a vocabulary")
+            raise InputError("synonyms require the profile 'reference' or 'opera'; 'native' uses a vocabulary")
         return Native(Vocabulary.of(DEFAULT_VOCABULARY if vocabulary is None else vocabulary), claims)
     if vocabulary is not None:
-        raise InputError(f"a vocabulary belongs to the profile 'native'; '{name}' has synonyms")
+        raise InputError(f"a vocabulary requires the profile 'native'; '{name}' uses synonyms")
     if claims != "all":
-        raise InputError(f"claims belong to the profile 'native'; '{name}' counts every mention")
+        raise InputError(f"claims require the profile 'native'; '{name}' counts every mention")
     if synonyms is None:
         synonyms = Synonyms.shipped()
     words = synonyms if isinstance(synonyms, Synonyms) else Synonyms.load(synonyms)

@@ -1,4 +1,4 @@
-// The address: everything that a link must bring back stands in the hash.
+// The address: its hash contains everything that a link must restore.
 
 /** What every page goes by is part of every link. */
 export const KEPT = ["baseline", "without"];

@@ -623,7 +623,9 @@ class Captions {
       for (const kind of ["pointerleave", "blur"]) node.addEventListener(kind, () => this.point(image, null));
     }
     for (const node of text.querySelectorAll("mark.v-hallucinated")) {
-      node.title += there.length ? `; in the image by the truth: ${there.join(", ")}` : "; the truth has nothing here";
+      node.title += there.length
+        ? `; in the image according to the ground truth: ${there.join(", ")}`
+        : "; no object in the ground truth";
       this.marks.offer(node, system, k, +node.dataset.m);
     }
     return text;

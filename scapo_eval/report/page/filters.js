@@ -1,4 +1,4 @@
-// A page whose list follows a form: what is chosen stands in the address.
+// A page whose list depends on a form. The address contains the choices.
 
 import { address } from "./address.js";
 import { byId } from "./dom.js";

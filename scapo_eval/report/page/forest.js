@@ -18,7 +18,7 @@ import { draw } from "./dom.js";
  *
  * @typedef {object} Panel
  * @property {string} title
- * @property {string} note stands behind the title
+ * @property {string} note text after the title
  * @property {boolean} strong whether the note is a finding
  * @property {boolean | null | undefined} higher which direction is better
  * @property {ForestRow[]} rows

@@ -12,7 +12,7 @@ const MARKERS = [
 ];
 
 export let names = []; // of all systems, for colors and markers
-export let common = 0; // characters that all names begin with, up to a separator: left out where room is short
+export let common = 0; // length of the common prefix of all names, up to a separator; omitted if space is short
 
 export function nameSystems(all) {
   names = all;

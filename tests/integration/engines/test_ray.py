@@ -62,7 +62,7 @@ def test_a_dataset_of_any_blocks(cluster: Cluster, records: Any, one: Any, readi
             on_ray.score(data.union(data), **reading)
         with pytest.raises(InputError, match=r"column 'caption' not found \(found: id, image_id\)"):
             on_ray.score(data.drop_columns(["caption"]), **reading)
-        with pytest.raises(ScapoError, match="Ray gave up: ZeroDivisionError: integer division or modulo by zero"):
+        with pytest.raises(ScapoError, match="Ray failed: ZeroDivisionError: integer division or modulo by zero"):
             on_ray.score(data.map_batches(lambda batch: 1 // 0), **reading)
 
 
