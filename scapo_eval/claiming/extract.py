@@ -708,6 +708,8 @@ class _Chain:
             of_own = said and root == k and follows not in _OF_OTHERS
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
+        if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
+            return root if self._person[root] else k
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         return root if how == "verb" else k

@@ -129,7 +129,8 @@ class Led(NamedTuple):
         first, last: First and last word of the relation.
         cue: Cue that matched.
         use: Use of the relation's words.
-        how: Context before the relation: "behind" (the preceding object), "verb", "comma", or "and".
+        how: Context before the relation: "behind" (the preceding object), "verb", "comma", "and", "near" (a comma and a
+            relation of the preceding object).
         row: The relation as a row.
     """
 
@@ -657,11 +658,13 @@ class Rules(Tape):
                     return None
                 if word == "with" and j > first and self.word(j - 1) == "playing":
                     return None
-                beside = not cue.agent and (value in SETS["after_a_comma"] or placed)
+                beside = not cue.agent and (placed or value == "separated by")
                 verb = (verb or word in SETS["finite"]) and not which
                 how = (
                     "behind"
                     if which
+                    else "near"
+                    if comma and value in SETS["after_a_comma"]
                     else "verb"
                     if comma and beside
                     else "comma"
@@ -818,7 +821,7 @@ class Rules(Tape):
                 if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
                     return False
             elif word in SETS["articles"]:
-                if j > first and before not in ("of", "all", "both"):
+                if j > first and before not in ("of", "all", "both") and word != "other":
                     return False
             elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
                 return False
