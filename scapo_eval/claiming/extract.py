@@ -658,7 +658,8 @@ class _Chain:
             return False
         clause = (led.cue.category == "part" or item.ends) and self._word(self._last[k] + 1) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
-        if (clause and not owned) or self._person[k]:
+        held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
+        if (clause and not owned) or self._person[k] or held_limb:
             return False
         if owned and item.article:  # "the man's hat and the dog" is no list of his
             return False
@@ -703,9 +704,10 @@ class _Chain:
             return self._agent_before(root)
         if how == "comma":
             follows = self._word(at + led.last + 1)
-            said = not BEING.isdisjoint(self._words(self._last[k] + 1, at + led.first))
+            said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))
+            said |= led.first == 1 and root == k and self._is_shown(k, led)
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            of_own = said and root == k and follows not in _OF_OTHERS
+            of_own = said and follows not in _OF_OTHERS
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
@@ -713,6 +715,15 @@ class _Chain:
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         return root if how == "verb" else k
+
+    def _is_shown(self, k: int, led: Led) -> bool:
+        """Returns True if no preposition leads to an object: "there is a hill, with trees", but not "on a hill"."""
+        place, joined = self._first[k] - 1, _JOINED if led.last == led.first else _LIKE
+        while place >= self._gap[k] and self._word(place) not in _PREDICATES:
+            if self._word(place) in joined:
+                return False
+            place -= 1
+        return True
 
     def _doer(self, k: int) -> int:
         """Returns the index of the person or animal from which relations lead to an object, or the object's own index
@@ -771,7 +782,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
         "finite": VERBS.__contains__,
         "comma": lambda word: word == ",",
-        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with",
+        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with" or word.endswith(("ing", "ed")),
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
@@ -823,6 +834,9 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
+_LIKE = frozenset(("and", "or", "like"))
+_JOINED = _LIKE | SETS["prepositions"]
+_PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.

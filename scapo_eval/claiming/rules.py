@@ -75,7 +75,10 @@ _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked"
 VERBS = FINITE_BE | SETS["finite"]
 _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
-_PLAIN = _ENDS - BEING - {"and", "or", "not", "to"}
+_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
+"""Words that begin a clause with a subject of its own."""
+_SAYING = BEING | VERBS | _PRONOUNS
 _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 _GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
@@ -96,7 +99,6 @@ BARE = (
 """Words that, directly before an object, exclude further claims to the left of them."""
 BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
 COLORED = frozenset(("painted", "colored"))
-_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
     BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
@@ -441,6 +443,8 @@ class Rules(Tape):
         if self.word(j) in _POSED and not article:
             yield from self._pose(j, use, conditions)
             return
+        if conditions & WITH and self.word(j) in _ON_THE_WAY:
+            return  # "with trees scattered around" tells where they are
         j += article
         if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
             j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
@@ -615,9 +619,12 @@ class Rules(Tape):
                 return None if led is None else led._replace(how="verb")
             if words[j] == "with":
                 led = self._relation(self.at + j)
-                plain = words[0] in BEING and _PLAIN.isdisjoint(words[1:j])
+                plain = words[0] in _SAYING and _CLAUSES.isdisjoint(words[1:j])
                 is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
                 return led._replace(how="comma") if led is not None and (is_own or plain) else None
+            if words[j].endswith(("ing", "ed")) and len(words[j]) > 4 and _CLAUSES.isdisjoint(words[:j]):
+                led = self._relation(self.at + j - 1)  # "a jet, known as a Saab, parked on"
+                return None if led is None else led._replace(how="verb")
         return None
 
     def _again(self) -> Led | None:
