@@ -68,6 +68,7 @@ STARTING = {
     for phrase, _, _ in CUES.phrases
 }
 _TO = ("to", "be")
+_PLACING = frozenset(("on", "in", "at", "near", "by"))
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
@@ -690,6 +691,8 @@ class Rules(Tape):
                 continue
             if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
                 j += passed - 1
+            elif word in _PLACING and (behind := self._past_nouns(j + 1)) and self._is_placing(behind):
+                j, placed = behind - 1, True  # "in the shade under a tree"
             elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
                 placed = False  # "is larger and closer to"
             elif word in (",", "and"):
@@ -768,6 +771,10 @@ class Rules(Tape):
             if word in _ENDS and (word != "of" or k == j):
                 return 0
         return 0
+
+    def _is_placing(self, j: int) -> bool:
+        """Returns False for a relation of the noun right before: "on a surface covered with", "on a strip between"."""
+        return self.word(j) != "between" and not self.word(j).endswith("ed")
 
     def _skipped_phrase(self, j: int) -> int:
         """Returns the number of words in a phrase that may precede a relation ("in mid-air" or "facing the camera")."""
