@@ -238,7 +238,7 @@ class _Reading:
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
         self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
-        self.is_worn, self.is_limb = of_labels[5:, self.label]
+        self.is_worn, self.is_limb, self.is_tool = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
@@ -582,8 +582,9 @@ class _Chain:
             reading.is_clothes.data,
             reading.is_person.data,
         )
-        self._is_worn, self._limb = reading.is_worn.data, reading.is_limb.data
+        self._is_worn, self._limb, self._is_tool = reading.is_worn.data, reading.is_limb.data, reading.is_tool.data
         self._open = set[int]()
+        self._apposed = set[int]()
         self._apart = reading._has("apart_or_being", reading.gap).data
         self._sentence = (~reading._has("ends", reading.gap)).data
 
@@ -591,10 +592,12 @@ class _Chain:
         """Adds the information given by the words before thing ``k``."""
         at, before = self._gap[k], k - 1
         if said.inverted is not None:
-            self._find(k, before, at, said.inverted)
+            self._find(k, before - (said.inverted.how == "over"), at, said.inverted)
             return
         if said.apposed:
             self.root[k] = self.root[before]
+            if self._word(at) == ",":
+                self._apposed.add(k)
             return
         led = said.led
         if led is None:
@@ -610,6 +613,10 @@ class _Chain:
             return
         if led.value == "with" and self._limb[k] and self._word(at + led.last + 1) in _POSSESSIVE:
             subject = self._doer(subject)
+        if led.value == "with" and self._is_tool[k] and self._is_done_to(before):
+            subject = self._agent_before(before)  # "cutting a cake with a knife"
+            if subject is None:
+                return
         owned = self._owned_by(k)
         if owned is not None:  # "left of the player's body": of the body
             if owned:
@@ -692,6 +699,8 @@ class _Chain:
         preceding object starts.
         """
         root, how = self.root[k], led.how
+        if k in self._apposed:  # "a car, likely a taxi, has lights": the car has
+            return self._agent_before(root) if led.cue.agent else root
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
             return self._agent_before(k)
         if how == "doing":  # "a man in a hat sitting on a bench"
@@ -724,6 +733,16 @@ class _Chain:
                 return False
             place -= 1
         return True
+
+    def _is_done_to(self, k: int) -> bool:
+        """Returns True if an action is done to an object, as in "holding a cup"."""
+        for place in range(self._first[k] - 1, self._gap[k] - 1, -1):
+            word = self._word(place)
+            if word.endswith("ing"):
+                return True
+            if word in _PREDICATES or word in _INSIDE or not word[:1].isalnum():
+                return False
+        return False
 
     def _doer(self, k: int) -> int:
         """Returns the index of the person or animal from which relations lead to an object, or the object's own index
@@ -810,10 +829,10 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
     """Returns (labels,) masks for agents, clothes, things of which a pair counts as one, people, texts, worn things,
-    and limbs.
+    limbs, and tools.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
-    sets += (SETS["worn"], SETS["limbs"])
+    sets += (SETS["worn"], SETS["limbs"], SETS["tools"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 
@@ -836,6 +855,7 @@ _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
 _LIKE = frozenset(("and", "or", "like"))
 _JOINED = _LIKE | SETS["prepositions"]
+_INSIDE = SETS["prepositions"] - {"of"}
 _PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SHOWN = frozenset(("written", "printed", "displayed"))

@@ -84,6 +84,7 @@ _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 _GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
+_APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -112,7 +113,16 @@ _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographe
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | {"and", ",", "of"}
 _NOT_LISTED = _ENDS | SETS["finite"]
-_JOINTS = frozenset(((",", "and"), ("along", "with"), (",", "along")))
+_JOINTS = (
+    (",", "along", "with"),
+    ("along", "with"),
+    (",", "as", "well", "as"),
+    ("as", "well", "as"),
+    (",", "and"),
+    (",",),
+    ("and",),
+    ("or",),
+)
 _PREDICATING = BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
 _LOCATED = BEING | _ON_THE_WAY | _DOING.keys() | {"which", "who", "that", "can"}
 _WORD = codes().words
@@ -512,9 +522,11 @@ class Rules(Tape):
         if (inverted := self._inverted()) is not None:
             return Between(inverted=inverted)
         at = self.at
-        guessed = self.word(at) == "," and self.word(at + 1) in _GUESSES and not self.begins(at + 1)
-        if guessed and self.is_phrase(at + 2):
-            behind = next(j for j in range(at + 2, at + REACH + 2) if self.begins(j)) + 1
+        apposed = at + 1
+        while self.word(at) == "," and not self.begins(apposed) and self.word(apposed) in _APPOSING:
+            apposed += 1
+        if apposed > at + 1 and self.is_phrase(apposed):
+            behind = next(j for j in range(apposed, at + REACH + 2) if self.begins(j)) + 1
             while self.goes_on(behind):
                 behind += 1
             if self.word(behind) == ",":
@@ -539,6 +551,10 @@ class Rules(Tape):
         cats".
         """
         j = self.at
+        if self.word(j) in STARTING and self.word(j + 1) == "which" and not self.begins(j) and self.is_phrase(j + 2):
+            cue, value = next(((cue, value) for words, cue, value in STARTING[self.word(j)] if len(words) == 1), (None, ""))
+            if cue is not None and cue.category == "spatial":
+                return self._from_here(Led(value, j, j, cue, "claim"))  # "a bed on which a dog is sitting"
         if self.word(j) not in _INVERTING or not self.cell(j, PHRASES) & INVERTS:
             return None
         comma = self.word(j) == ","
@@ -550,17 +566,20 @@ class Rules(Tape):
         j += there
         be = self.word(j) in _STANDING_THERE
         j += be
+        if comma and not be and self.word(j) in _PRONOUNS and self.word(j + 1) in FINITE_BE:
+            j += 2 + (self.word(j + 2) == "on")  # "Over the shirt, he has on a coat"
         if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
             return None
-        first = self.at - 1
-        while self.goes_on(first):
-            first -= 1
-        begin = first
+        first = self._first_of(self.at - 1)
+        begin, how = first, ""
         while self.word(begin - 1) not in BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
             if self.word(begin - 1) == "and" and self.word(begin - 2) == "," and self.word(begin) in STARTING:
                 break
             begin -= 1
-            if self.is_thing(begin) or first - begin > LONGEST:
+            if self.is_thing(begin) and not how and (comma or there):  # "On the wall near a door, there is"
+                begin = first = self._first_of(begin)
+                how = "over"
+            if (self.is_thing(begin) and begin != first) or first - begin > LONGEST:
                 return None
         if self.word(begin) in STARTING:
             begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
@@ -569,8 +588,14 @@ class Rules(Tape):
             if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
                 if stop < first and not self.is_phrase(stop):
                     return None
-                return self._from_here(Led(value, begin, stop - 1, cue, "claim"))
+                return self._from_here(Led(value, begin, stop - 1, cue, "claim", how))
         return None
+
+    def _first_of(self, place: int) -> int:
+        """Returns the first word of the object to which a word belongs."""
+        while self.goes_on(place):
+            place -= 1
+        return place
 
     def _is_up_to(self, j: int) -> bool:
         """Returns True if the words from ``j`` to the next object, if there are any, begin the noun phrase of this
@@ -582,18 +607,14 @@ class Rules(Tape):
         """Returns the way in which the object continues a list, if the words between ``at`` and the object allow a
         continuation.
         """
-        first = self.word(at)
-        second = "" if self.begins(at + 1) else self.word(at + 1)
-        if (first, second) in _JOINTS:
-            rest = at + 2
-        elif first in (",", "and", "or"):
-            rest = at + 1
-        else:
-            return None
-        if not self.is_phrase(rest):
-            return None
-        article = not self.begins(rest) and self.word(rest) in SETS["articles"]
-        return Item((first, second) == (",", "and"), article, first == "or")
+        for joint in _JOINTS:
+            if all(self.word(at + k) == word and not self.begins(at + k) for k, word in enumerate(joint)):
+                rest = at + len(joint)
+                if not self.is_phrase(rest):
+                    return None
+                article = not self.begins(rest) and self.word(rest) in SETS["articles"]
+                return Item(joint == (",", "and"), article, joint == ("or",))
+        return None
 
     def _and_behind_states(self) -> int:
         """Returns the position of the first "and" if only states and adverbs precede it, and 0 otherwise."""
@@ -666,13 +687,13 @@ class Rules(Tape):
                     return None
                 if word == "with" and j > first and self.word(j - 1) == "playing":
                     return None
-                beside = not cue.agent and (placed or value == "separated by")
+                beside = not cue.agent and (placed or value in SETS["after_a_comma"])
                 verb = (verb or word in SETS["finite"]) and not which
                 how = (
                     "behind"
                     if which
                     else "near"
-                    if comma and value in SETS["after_a_comma"]
+                    if comma and value in SETS["of_the_nearest"]
                     else "verb"
                     if comma and beside
                     else "comma"
