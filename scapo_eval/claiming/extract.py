@@ -477,7 +477,8 @@ class _Reading:
             ends = match.end()
             noun = match["place"]
             if match["of"] is None and (
-                _OF_A_THING.match(lowered, ends)
+                flags[lead + match[0].count(" ") + 1] & rules.BEGINS  # "on the left wall"
+                or _OF_A_THING.match(lowered, ends)
                 or (match["lead"].startswith("in ") and WORDS["places"][noun][1] in ("top", "bottom"))
             ):
                 continue
@@ -606,7 +607,7 @@ class _Chain:
             led = said.again
             if led is None:
                 return
-        subject = self._subject(before, led, at)
+        subject = self._subject(before, led, at, k)
         if subject is None:
             if self._word(at + led.first) == "with":  # ", with the door open"
                 self._open.add(k)
@@ -648,7 +649,7 @@ class _Chain:
 
     def _lists(self, k: int, said: Between) -> bool:
         """If an object continues a list, as in "wearing a shirt, shorts and a hat", adds it and returns True."""
-        item = said.after_and if self.stands_with(k - 1) else said.item
+        item = said.after_and if self.stands_with(k - 1) or (self._clothes[k] and not said.item) else said.item
         if item is None:
             return False
         if k - 1 in self._open:
@@ -691,10 +692,13 @@ class _Chain:
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
             return None
+        is_thing = k + 1 < len(self._first) and self._first[k + 1] == behind + 1
+        if self._word(behind + 1) in SETS["parts"] and not self._agent[k] and not is_thing:
+            return None  # "near the water's edge"
         self._tape.start_at(behind + 1)
         return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
-    def _subject(self, k: int, led: Led, at: int) -> int | None:
+    def _subject(self, k: int, led: Led, at: int, other: int) -> int | None:
         """Returns the index of a relation's subject: the preceding object, or the object from which a relation to the
         preceding object starts.
         """
@@ -716,7 +720,9 @@ class _Chain:
             said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))
             said |= led.first == 1 and root == k and self._is_shown(k, led)
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            of_own = said and follows not in _OF_OTHERS
+            of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
+            worn = self._clothes[other] and led.first == led.last and k in self.leds
+            of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is

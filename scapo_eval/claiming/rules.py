@@ -77,6 +77,7 @@ VERBS = FINITE_BE | SETS["finite"]
 _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
 _CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
 """Words that begin a clause with a subject of its own."""
 _SAYING = BEING | VERBS | _PRONOUNS
@@ -124,6 +125,7 @@ _JOINTS = (
     ("or",),
 )
 _PREDICATING = BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
+_RELATIVES = frozenset(("which", "who", "that"))
 _LOCATED = BEING | _ON_THE_WAY | _DOING.keys() | {"which", "who", "that", "can"}
 _WORD = codes().words
 _ENDINGS = ("ing", "ed", "ly", "ward", "wards", "s")
@@ -617,8 +619,14 @@ class Rules(Tape):
         return None
 
     def _and_behind_states(self) -> int:
-        """Returns the position of the first "and" if only states and adverbs precede it, and 0 otherwise."""
+        """Returns the position of the first "and" if only states and adverbs precede it, of an "and" behind "with" that
+        a noun phrase follows, and 0 otherwise.
+        """
         j = self.at
+        if self.word(j) == "with":  # "a shirt with long sleeves and pants"
+            words = self._words(j)
+            joint = max((k for k, word in enumerate(words) if word == "and"), default=0)
+            return j + joint if joint and VERBS.isdisjoint(words) and BEING.isdisjoint(words) else 0
         while not self.begins(j):
             word = self.word(j)
             if word == "and":
@@ -644,7 +652,8 @@ class Rules(Tape):
                 plain = words[0] in _SAYING and _CLAUSES.isdisjoint(words[1:j])
                 is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
                 return led._replace(how="comma") if led is not None and (is_own or plain) else None
-            if words[j].endswith(("ing", "ed")) and len(words[j]) > 4 and _CLAUSES.isdisjoint(words[:j]):
+            doing = words[j + words[j].endswith("ly")] if j + 1 < len(words) else words[j]
+            if doing.endswith(("ing", "ed")) and len(doing) > 4 and _CLAUSES.isdisjoint(words[:j]):
                 led = self._relation(self.at + j - 1)  # "a jet, known as a Saab, parked on"
                 return None if led is None else led._replace(how="verb")
         return None
@@ -695,7 +704,7 @@ class Rules(Tape):
                     else "near"
                     if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and beside
+                    if comma and (beside or (cue.category == "spatial" and word.endswith("ing")))
                     else "comma"
                     if comma
                     else "verb"
@@ -714,6 +723,8 @@ class Rules(Tape):
                 j += passed - 1
             elif word in _PLACING and (behind := self._past_nouns(j + 1)) and self._is_placing(behind):
                 j, placed = behind - 1, True  # "in the shade under a tree"
+            elif word in _PLACING and (behind := self._past_nouns(j + 1, ",")) and self.word(behind) == ",":
+                j = behind - 1  # "in an enclosed area, likely at a zoo"
             elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
                 placed = False  # "is larger and closer to"
             elif word in (",", "and"):
@@ -724,6 +735,12 @@ class Rules(Tape):
                 comma = True
             elif word == "each" and comma and j == first + 1:
                 comma, which = False, True
+            elif word in SETS["skipped"] and j == first and self.word(j + 1) in BEING:
+                pass  # "the sky above is"
+            elif word in _PRONOUNS and j == first and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+                j += 2  # "the wave he is riding is"
+            elif verb and (word in _HUES or (word in ("a", "an") and self._is_said(j - 1))):
+                placed = False  # "is a bright blue color with"
             elif word in BEING:
                 verb, comma = True, False
                 use = "hedged" if word in _GUESSES else use
@@ -765,12 +782,17 @@ class Rules(Tape):
             j += 1
         return None
 
+    def _is_said(self, j: int) -> bool:
+        """Returns True for a form of "be" that is followed by what an object is."""
+        return self.word(j) in BEING and self.word(j - 1) != "there"
+
     def _past_pronoun(self, j: int) -> int:
         """Returns the place after a relation whose object is a pronoun if another relation follows, or 0 otherwise."""
         for phrase, cue, _ in STARTING[self.word(j)]:
             behind = j + len(phrase)
             if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
-                follows = not self.begins(behind) and self.word(behind) in _PRONOUNS
+                behind += self.word(behind) in ("each", "one") and self.word(behind + 1) in ("other", "another")
+                follows = not self.begins(behind) and self.word(behind) in _OBJECT_PRONOUNS
                 return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
         return 0
 
@@ -778,13 +800,15 @@ class Rules(Tape):
         word = self.word(j)
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
-    def _past_nouns(self, j: int) -> int:
-        """Returns the position of the relation after a noun phrase that contains nothing from the vocabulary, or 0 if
-        there is no such relation.
+    def _past_nouns(self, j: int, mark: str = "") -> int:
+        """Returns the position of the relation, or of the given mark, after a noun phrase that contains nothing from the
+        vocabulary, or 0 if there is no such relation.
         """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):
             word = self.word(k)
+            if word == mark and k > j:
+                return k
             if self.begins(k) or not word.isalpha() or word in VERBS or word in BEING:
                 return 0
             if k > j and word in STARTING and (phrase := self._phrase_at(k)):
@@ -899,7 +923,7 @@ class Rules(Tape):
                 j += 1
             return
         j = first - 1
-        verb = False
+        verb = which = False
         while self.word(j) and not self.is_thing(j):
             word = self.word(j)
             if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
@@ -908,12 +932,14 @@ class Rules(Tape):
                 while ended := self.cell(j, PHRASES) >> ENDED:
                     j -= ended
                 continue
-            if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly")):
+            if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
+            which = word in _RELATIVES
             verb |= word in BEING
             j -= 1
+        which = self.word(j + 1) in _RELATIVES or self.word(j + 2) in _RELATIVES
         if self.word(j):
-            yield (j - self.at, int(verb), 0, 0, 0, 0, 0)
+            yield (j - self.at, int(verb and not which), 0, 0, 0, 0, 0)
 
 
 class _Values:
