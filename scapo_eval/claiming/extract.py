@@ -807,7 +807,9 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
         "finite": VERBS.__contains__,
         "comma": lambda word: word == ",",
-        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with" or word.endswith(("ing", "ed")),
+        "verb_or_with": lambda word: (
+            word in VERBS or word in BEING or word == "with" or word.endswith(("ing", "ed", "ly"))
+        ),
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",

@@ -355,6 +355,22 @@ class Rules(Tape):
     def behind(self) -> Iterator[Row]:
         """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
         self.reads = EXACT
+        rows = list(self._behind())
+        yield from rows or self._later_doings()
+
+    def _later_doings(self) -> Iterator[Row]:
+        """Yields actions after a later comma of the clause, as in "The horse is calm and slow, standing there"."""
+        for j in range(self.at, self.at + REACH):
+            word = self.word(j)
+            if self.begins(j) or not word or word in SENTENCE_END or word in _CLAUSES or word[0] == "\n":
+                return
+            if word == "," and j > self.at:
+                j += 1 + self.word(j + 1).endswith("ly")
+                if self.word(j) in _DOING and self.word(j).endswith(("ing", "ed")) and not self.is_thing(j):
+                    yield from self._doings(j, "claim", BY_ROOT)
+                    return
+
+    def _behind(self) -> Iterator[Row]:
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
