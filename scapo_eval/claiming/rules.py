@@ -577,8 +577,8 @@ class Rules(Tape):
             return None
         comma = self.word(j) == ","
         j += comma
-        if comma and (passed := self.passed(j)):  # "Next to the dog, on the left, there is"
-            j += passed
+        if comma and (passed := self.passed(j) or (self.word(j) == "slightly" and 1 + self.passed(j + 1))):
+            j += passed  # "Next to the dog, on the left, there is"
             j += self.word(j) == ","
         there = self.word(j) == "there"
         j += there
@@ -720,7 +720,7 @@ class Rules(Tape):
                     else "near"
                     if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and (beside or (cue.category == "spatial" and word.endswith("ing")))
+                    if comma and (beside or (cue.category == "spatial" and word.endswith(("ing", "ed"))))
                     else "comma"
                     if comma
                     else "verb"
@@ -894,6 +894,9 @@ class Rules(Tape):
                     return False
             elif word in ("and", ",", "or"):
                 if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
+                    return False
+            elif word in OWNING:
+                if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
                     return False
             elif word in SETS["articles"]:
                 if j > first and before not in ("of", "all", "both") and word != "other":
