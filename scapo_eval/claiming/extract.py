@@ -278,11 +278,24 @@ class _Reading:
         return may
 
     def _may_lead_later(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by a comma and a verb or "with"."""
+        """Returns a (things,) mask of the things that are preceded by a comma and a verb, a participle or "with"."""
         code = self.tokens.code
-        leads = np.flatnonzero(_is_of("verb_or_with")[code])
+        leads = np.flatnonzero(_is_of("leading_later")[code])
         leads = leads[_is_of("comma")[code[leads - 1]]]
+        starting = _is_of("starting")
+        follows = starting[code[leads]] | starting[code[leads + 1]] | starting[code[leads + 2]]
+        leads = leads[follows | _is_of("verb_or_with")[code[leads]]]
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
+        return may
+
+    def _may_do_later(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things that are followed by other words, a comma and an action."""
+        code = self.tokens.code
+        doing = np.flatnonzero(_is_of("doing")[code])
+        before = code[doing - 1], code[doing - 2]
+        doing = doing[_is_of("comma")[before[0]] | (_is_of("adverb")[before[0]] & _is_of("comma")[before[1]])]
+        following = np.append(doing, len(code) + REACH)[np.searchsorted(doing, self.behind + 2)]
+        may: NDArray[np.bool_] = following <= self.behind + REACH
         return may
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
@@ -363,7 +376,11 @@ class _Reading:
         says = _is_of("saying")[code[self.behind]] | _is_of("colored")[code[self.last]]
         things = np.flatnonzero(others & (says | (self.flags[self.behind] & rules.PASSES > 0)))
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
-        thing, conditions = things[owner], rows[:, 6]
+        silent = things[self._may_do_later()[things]]
+        silent = silent[np.isin(silent, things[owner], invert=True)]
+        later, more = rules.MEMORY.rows(self.tape, rules.DOING_LATER_RULE, self.behind[silent])
+        thing, rows = np.append(things[owner], silent[later]), np.concatenate([rows, more])
+        conditions = rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
         k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
         kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
@@ -477,7 +494,7 @@ class _Reading:
             ends = match.end()
             noun = match["place"]
             if match["of"] is None and (
-                flags[lead + match[0].count(" ") + 1] & rules.BEGINS  # "on the left wall"
+                (noun in _SIDES and flags[lead + match[0].count(" ") + 1] & rules.BEGINS)  # "on the left wall"
                 or _OF_A_THING.match(lowered, ends)
                 or (match["lead"].startswith("in ") and WORDS["places"][noun][1] in ("top", "bottom"))
             ):
@@ -607,6 +624,15 @@ class _Chain:
             led = said.again
             if led is None:
                 return
+        if (
+            self._clothes[k]
+            and led.value == "with"
+            and not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
+        ):
+            worn = self._worn(k)  # "in a coat with long sleeves, boots and a hat"
+            if worn is not None:
+                self._go_on(k, worn)
+                return
         subject = self._subject(before, led, at, k)
         if subject is None:
             if self._word(at + led.first) == "with":  # ", with the door open"
@@ -671,9 +697,14 @@ class _Chain:
             return False
         if owned and item.article:  # "the man's hat and the dog" is no list of his
             return False
-        self.root[k], self.leds[k] = subject, found
-        self._find(subject, k, at, led, _HEDGED if item.either and led.use == "claim" else None)
+        self._go_on(k, found, _HEDGED if item.either and led.use == "claim" else None)
         return True
+
+    def _go_on(self, k: int, found: tuple[Led, int, int], use: int | None = None) -> None:
+        """Adds an object to the list after a relation."""
+        led, at, subject = found
+        self.root[k], self.leds[k] = subject, found
+        self._find(subject, k, at, led, use)
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
         """Returns the relation of the last worn thing before ``k`` in the same sentence."""
@@ -712,6 +743,8 @@ class _Chain:
         if led.cue.agent:
             if how == "behind" and self._agent[k]:
                 return k
+            if how == "behind" and self._limb[k]:
+                return None
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
                 return None  # "suggests that the plane is carrying people": not the person before it
             return self._agent_before(root)
@@ -724,12 +757,28 @@ class _Chain:
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
+            if own and self._is_of_pronoun(root):
+                return None
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
             return root if self._person[root] else k
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
-        return root if how == "verb" else k
+        if how != "verb":
+            return k
+        return None if self._is_of_pronoun(root) else root
+
+    def _is_of_pronoun(self, k: int) -> bool:
+        """Returns True if a pronoun has, holds or does something to an object, so that the clause is about the pronoun."""
+        has = False
+        for place in range(self._first[k] - 1, self._gap[k] - 1, -1):
+            word = self._word(place)
+            if word in _SUBJECTS:
+                return has
+            if word in SENTENCE_END:
+                return False
+            has |= word in _HAVING or word.endswith("ing")
+        return False
 
     def _is_shown(self, k: int, led: Led) -> bool:
         """Returns True if no preposition leads to an object: "there is a hill, with trees", but not "on a hill"."""
@@ -807,9 +856,12 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "ends": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
         "finite": VERBS.__contains__,
         "comma": lambda word: word == ",",
-        "verb_or_with": lambda word: (
+        "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with",
+        "leading_later": lambda word: (
             word in VERBS or word in BEING or word == "with" or word.endswith(("ing", "ed", "ly"))
         ),
+        "doing": lambda word: word in WORDS["doing"] and word.endswith(("ing", "ed")),
+        "adverb": lambda word: word.endswith("ly"),
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
@@ -861,11 +913,15 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
+_LISTING = frozenset((",", "and"))
 _LIKE = frozenset(("and", "or", "like"))
 _JOINED = _LIKE | SETS["prepositions"]
 _INSIDE = SETS["prepositions"] - {"of"}
 _PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
+_SUBJECTS = frozenset(("he", "she", "they", "it"))
+_HAVING = VERBS - BEING
+_SIDES = frozenset(("left", "right"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(

@@ -47,7 +47,7 @@ LENGTH = 63
 OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb or "with" precede the next object.
+verb, a participle or "with" precede the next object.
 """
 
 ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
@@ -116,11 +116,11 @@ _LISTING = SETS["articles"] | {"and", ",", "of"}
 _NOT_LISTED = _ENDS | SETS["finite"]
 _JOINTS = (
     (",", "along", "with"),
-    ("along", "with"),
     (",", "as", "well", "as"),
-    ("as", "well", "as"),
     (",", "and"),
     (",",),
+    ("along", "with"),
+    ("as", "well", "as"),
     ("and",),
     ("or",),
 )
@@ -224,6 +224,14 @@ class Rules(Tape):
         if value is None:
             value = self.noted[distance] = self.cells[place + self.reads * self.size]
         return value & BEGINS > 0
+
+    def outside(self, place: int) -> str | None:
+        """Returns the word at a place as :meth:`word` does, or None if an object begins there."""
+        distance = (place - self.at) << 2 | self.reads  # as in cell
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return None if value & BEGINS else _WORD[value >> FLAGS]
 
     def goes_on(self, place: int) -> bool:
         """Returns True if a word is part of the name of an object but is not its first word."""
@@ -355,22 +363,6 @@ class Rules(Tape):
     def behind(self) -> Iterator[Row]:
         """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
         self.reads = EXACT
-        rows = list(self._behind())
-        yield from rows or self._later_doings()
-
-    def _later_doings(self) -> Iterator[Row]:
-        """Yields actions after a later comma of the clause, as in "The horse is calm and slow, standing there"."""
-        for j in range(self.at, self.at + REACH):
-            word = self.word(j)
-            if self.begins(j) or not word or word in SENTENCE_END or word in _CLAUSES or word[0] == "\n":
-                return
-            if word == "," and j > self.at:
-                j += 1 + self.word(j + 1).endswith("ly")
-                if self.word(j) in _DOING and self.word(j).endswith(("ing", "ed")) and not self.is_thing(j):
-                    yield from self._doings(j, "claim", BY_ROOT)
-                    return
-
-    def _behind(self) -> Iterator[Row]:
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
@@ -422,6 +414,19 @@ class Rules(Tape):
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def doing_later(self) -> Iterator[Row]:
+        """Yields actions after a later comma of the clause, as in "The horse is calm and slow, standing there"."""
+        self.reads = EXACT
+        for j in range(self.at, self.at + REACH):
+            word = self.word(j)
+            if self.begins(j) or not word or word in SENTENCE_END or word in _CLAUSES or word[0] == "\n":
+                return
+            if word == "," and j > self.at:
+                j += 1 + self.word(j + 1).endswith("ly")
+                if self.word(j) in _DOING and self.word(j).endswith(("ing", "ed")) and not self.is_thing(j):
+                    yield from self._doings(j, "claim", BY_ROOT)
+                    return
 
     def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the material of an object, as in "made of wood"."""
@@ -555,6 +560,8 @@ class Rules(Tape):
         led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
+        if (inverted := self._on_which()) is not None:
+            return Between(inverted=inverted)
         item = after_and = self._item(at)
         if self.word(at) != "and" and (joint := self._and_behind_states()):
             after_and = self._item(joint)
@@ -569,10 +576,6 @@ class Rules(Tape):
         cats".
         """
         j = self.at
-        if self.word(j) in STARTING and self.word(j + 1) == "which" and not self.begins(j) and self.is_phrase(j + 2):
-            cue, value = next(((cue, value) for words, cue, value in STARTING[self.word(j)] if len(words) == 1), (None, ""))
-            if cue is not None and cue.category == "spatial":
-                return self._from_here(Led(value, j, j, cue, "claim"))  # "a bed on which a dog is sitting"
         if self.word(j) not in _INVERTING or not self.cell(j, PHRASES) & INVERTS:
             return None
         comma = self.word(j) == ","
@@ -615,6 +618,15 @@ class Rules(Tape):
             place -= 1
         return place
 
+    def _on_which(self) -> Led | None:
+        """Returns the relation from the next object to the preceding object, as in "a bed on which a dog is sitting"."""
+        at = self.at
+        if self.word(at) in STARTING and self.word(at + 1) == "which" and self.is_phrase(at + 2):
+            for phrase, cue, value in STARTING[self.word(at)]:
+                if len(phrase) == 1 and cue.category == "spatial":
+                    return self._from_here(Led(value, at, at, cue, "claim"))
+        return None
+
     def _is_up_to(self, j: int) -> bool:
         """Returns True if the words from ``j`` to the next object, if there are any, begin the noun phrase of this
         object.
@@ -625,14 +637,22 @@ class Rules(Tape):
         """Returns the way in which the object continues a list, if the words between ``at`` and the object allow a
         continuation.
         """
+        first = self.word(at)
         for joint in _JOINTS:
-            if all(self.word(at + k) == word and not self.begins(at + k) for k, word in enumerate(joint)):
+            if joint[0] == first and self._has(joint, at):
                 rest = at + len(joint)
                 if not self.is_phrase(rest):
                     return None
                 article = not self.begins(rest) and self.word(rest) in SETS["articles"]
-                return Item(joint == (",", "and"), article, joint == ("or",))
+                return Item(joint == (",", "and"), article, first == "or")
         return None
+
+    def _has(self, words: tuple[str, ...], first: int) -> bool:
+        """Returns True if certain words stand at a place, where the first of them stands, and none begins an object."""
+        for k in range(1, len(words)):
+            if self.outside(first + k) != words[k]:
+                return False
+        return True
 
     def _and_behind_states(self) -> int:
         """Returns the position of the first "and" if only states and adverbs precede it, of an "and" behind "with" that
@@ -647,8 +667,8 @@ class Rules(Tape):
             word = self.word(j)
             if word == "and":
                 return j
-            if word not in _STATES and not word.endswith("ly"):
-                return 0
+            if word not in _STATES and word not in _DIRECTIONS and not word.endswith("ly"):
+                return 0  # not "with its tongue out and tail up"
             j += 1
         return 0
 
@@ -690,16 +710,15 @@ class Rules(Tape):
     def _words(self, first: int) -> list[str]:
         """Returns the words from a position to the next object."""
         words = list[str]()
-        while not self.begins(first):
-            words.append(self.word(first))
+        while (word := self.outside(first)) is not None:
+            words.append(word)
             first += 1
         return words
 
     def _relation(self, first: int) -> Led | None:
         """Returns the relation that the words between a place and the next object express, if any."""
         comma, verb, which, placed, does, use, j = False, False, False, False, False, "claim", first
-        while not self.begins(j):
-            word = self.word(j)
+        while (word := self.outside(j)) is not None:
             if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
                 if any(map(self.begins, range(j, j + skipped))):
                     return None
@@ -737,10 +756,9 @@ class Rules(Tape):
                 continue
             if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
                 j += passed - 1
-            elif word in _PLACING and (behind := self._past_nouns(j + 1)) and self._is_placing(behind):
-                j, placed = behind - 1, True  # "in the shade under a tree"
-            elif word in _PLACING and (behind := self._past_nouns(j + 1, ",")) and self.word(behind) == ",":
-                j = behind - 1  # "in an enclosed area, likely at a zoo"
+            elif word in _PLACING and (behind := self._past_nouns(j + 1, ",")) and self._is_placing(behind):
+                placed |= self.word(behind) != ","  # "in the shade under a tree", "in an area, likely at a zoo"
+                j = behind - 1
             elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
                 placed = False  # "is larger and closer to"
             elif word in (",", "and"):
@@ -751,9 +769,9 @@ class Rules(Tape):
                 comma = True
             elif word == "each" and comma and j == first + 1:
                 comma, which = False, True
-            elif word in SETS["skipped"] and j == first and self.word(j + 1) in BEING:
+            elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
                 pass  # "the sky above is"
-            elif word in _PRONOUNS and j == first and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+            elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
             elif verb and (word in _HUES or (word in ("a", "an") and self._is_said(j - 1))):
                 placed = False  # "is a bright blue color with"
@@ -804,28 +822,28 @@ class Rules(Tape):
 
     def _past_pronoun(self, j: int) -> int:
         """Returns the place after a relation whose object is a pronoun if another relation follows, or 0 otherwise."""
-        for phrase, cue, _ in STARTING[self.word(j)]:
-            behind = j + len(phrase)
-            if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
-                behind += self.word(behind) in ("each", "one") and self.word(behind + 1) in ("other", "another")
-                follows = not self.begins(behind) and self.word(behind) in _OBJECT_PRONOUNS
-                return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
-        return 0
+        phrase = self._words_at(j)
+        if phrase is None or phrase[0].category != "spatial":
+            return 0
+        behind = phrase[2]
+        behind += self.word(behind) in ("each", "one") and self.word(behind + 1) in ("other", "another")
+        follows = not self.begins(behind) and self.word(behind) in _OBJECT_PRONOUNS
+        return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
 
     def _is_alternative(self, j: int) -> bool:
         word = self.word(j)
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
-    def _past_nouns(self, j: int, mark: str = "") -> int:
-        """Returns the position of the relation, or of the given mark, after a noun phrase that contains nothing from the
-        vocabulary, or 0 if there is no such relation.
+    def _past_nouns(self, j: int, mark: str | None = None) -> int:
+        """Returns the position of the relation, or of the given mark, after a noun phrase without vocabulary words, or 0
+        if neither follows.
         """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):
-            word = self.word(k)
+            word = self.outside(k) or ""
             if word == mark and k > j:
                 return k
-            if self.begins(k) or not word.isalpha() or word in VERBS or word in BEING:
+            if not word.isalpha() or word in VERBS or word in BEING:
                 return 0
             if k > j and word in STARTING and (phrase := self._phrase_at(k)):
                 return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
@@ -856,11 +874,21 @@ class Rules(Tape):
 
     def _phrase_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
         """Returns the cue, value and end of the relation that begins at a word, or None if no noun phrase follows."""
-        for phrase, cue, value in STARTING.get(self.word(j), ()):
-            if all(self.word(j + k) == word and not self.begins(j + k) for k, word in enumerate(phrase)):
-                behind = j + len(phrase)
-                begins = self.is_phrase(behind) or (cue.category in LISTED and self._is_later_of_list(behind))
-                return (cue, value, behind) if begins else None
+        phrase = self._words_at(j)
+        if phrase is None:
+            return None
+        begins = self.is_phrase(phrase[2]) or (phrase[0].category in LISTED and self._is_later_of_list(phrase[2]))
+        return phrase if begins else None
+
+    def _words_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
+        """Returns the cue, value and end of the relation that begins at a word, whatever follows."""
+        second = ""
+        for phrase, cue, value in STARTING.get(self.outside(j) or "", ()):
+            if len(phrase) > 1:
+                second = second or self.word(j + 1)
+                if phrase[1] != second or not self._has(phrase, j):
+                    continue
+            return cue, value, j + len(phrase)
         return None
 
     def _is_later_of_list(self, first: int) -> bool:
@@ -886,9 +914,8 @@ class Rules(Tape):
             words = self._words(first)
             j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
             first = j
-        while not self.begins(j):
-            word = self.word(j)
-            before = self.word(j - 1) if j > first else ""
+        before = ""
+        while (word := self.outside(j)) is not None:
             if word == "of":
                 if before not in SETS["parts"] and before not in _COLLECTIONS:
                     return False
@@ -903,6 +930,7 @@ class Rules(Tape):
                     return False
             elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
                 return False
+            before = word
             j += 1
             if j - first > LONGEST:
                 return False
@@ -953,12 +981,12 @@ class Rules(Tape):
                 continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
-            which = word in _RELATIVES
+            if word in _RELATIVES:
+                verb, which = False, True
             verb |= word in BEING
             j -= 1
-        which = self.word(j + 1) in _RELATIVES or self.word(j + 2) in _RELATIVES
         if self.word(j):
-            yield (j - self.at, int(verb and not which), 0, 0, 0, 0, 0)
+            yield (j - self.at, int(verb), 0, 0, 0, 0, 0)
 
 
 class _Values:
@@ -1033,5 +1061,5 @@ ALIKE = tuple(
     for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
 )
 """Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
-BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
-MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)
+BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE, DOING_LATER_RULE = range(5)
+MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located, Rules.doing_later), 7)
