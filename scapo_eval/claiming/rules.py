@@ -68,7 +68,7 @@ STARTING = {
     for phrase, _, _ in CUES.phrases
 }
 _TO = ("to", "be")
-_PLACING = frozenset(("on", "in", "at", "near", "by"))
+_PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
@@ -739,7 +739,7 @@ class Rules(Tape):
                     else "near"
                     if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and (beside or (cue.category == "spatial" and word.endswith(("ing", "ed"))))
+                    if comma and (beside or (cue.category == "spatial" and (verb or word.endswith(("ing", "ed")))))
                     else "comma"
                     if comma
                     else "verb"
@@ -793,6 +793,8 @@ class Rules(Tape):
                 use = "hedged" if use == "claim" else use
             elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
                 verb, comma, j = verb or comma, False, j + 1  # "playing tennis on a court"
+            elif word in SETS["done_to"] and (behind := self._past_nouns(j + 1)):
+                verb, comma, j = verb or comma, False, behind - 1  # "playing a game of tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
