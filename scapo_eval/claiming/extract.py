@@ -288,15 +288,23 @@ class _Reading:
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
 
-    def _may_do_later(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are followed by other words, a comma and an action."""
+    def _later(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
+
+        Returns:
+            (parts,) the thing before each part, the comma or "and" with which the part begins, and whether it is a comma.
+        """
         code = self.tokens.code
-        doing = np.flatnonzero(_is_of("doing")[code])
-        before = code[doing - 1], code[doing - 2]
-        doing = doing[_is_of("comma")[before[0]] | (_is_of("adverb")[before[0]] & _is_of("comma")[before[1]])]
-        following = np.append(doing, len(code) + REACH)[np.searchsorted(doing, self.behind + 2)]
-        may: NDArray[np.bool_] = following <= self.behind + REACH
-        return may
+        commas, joints = np.flatnonzero(_is_of("comma")[code]), np.flatnonzero(_is_of("and")[code])
+        after, behind = code[commas + 1], code[commas + 2]
+        commas = commas[_is_of("doing")[after] | (_is_of("adverb")[after] & _is_of("doing")[behind])]
+        joints = joints[_is_of("going_on")[code[joints + 1]]]
+        at = np.append(commas, joints)
+        thing = np.searchsorted(self.behind, at, side="right") - 1
+        breaks = np.flatnonzero(_is_of("breaking")[code])
+        begin = self.behind[thing]
+        kept = (thing >= 0) & (at > begin) & (at < begin + REACH) & (at <= np.append(breaks, len(code))[np.searchsorted(breaks, begin)])
+        return thing[kept], at[kept], (np.arange(len(at)) < len(commas))[kept]
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things whose sentence or clause may begin with a relation."""
@@ -376,17 +384,19 @@ class _Reading:
         says = _is_of("saying")[code[self.behind]] | _is_of("colored")[code[self.last]]
         things = np.flatnonzero(others & (says | (self.flags[self.behind] & rules.PASSES > 0)))
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
-        silent = things[self._may_do_later()[things]]
-        silent = silent[np.isin(silent, things[owner], invert=True)]
-        later, more = rules.MEMORY.rows(self.tape, rules.DOING_LATER_RULE, self.behind[silent])
-        thing, rows = np.append(things[owner], silent[later]), np.concatenate([rows, more])
+        thing, place = things[owner], self.behind[things[owner]]
+        later, at, is_comma = self._later()
+        kept = others[later] & ~(is_comma & np.isin(later, thing))
+        owner, more = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, at[kept])
+        thing, place = np.append(thing, later[kept][owner]), np.append(place, at[kept][owner])
+        rows = np.concatenate([rows, more])
         conditions = rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
         k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
         kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
         kept &= (conditions & rules.NO_AGENT == 0) | ~self.is_agent[k]
         kept &= (conditions & rules.AGENT == 0) | self.is_agent[k]
-        behind = self._claims(k[kept], self.behind[thing[kept]], rows[kept])
+        behind = self._claims(k[kept], place[kept], rows[kept])
 
         claims = np.concatenate([before, relations, behind, self._located(root)])
         claims = self._restricted(claims)
@@ -862,6 +872,8 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         ),
         "doing": lambda word: word in WORDS["doing"] and word.endswith(("ing", "ed")),
         "adverb": lambda word: word.endswith("ly"),
+        "going_on": rules.GOING_ON.__contains__,
+        "breaking": lambda word: word in SENTENCE_END or word in rules.CLAUSES or word[:1] in ("\n", ""),
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",

@@ -78,12 +78,12 @@ _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
-_CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
+CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
 """Words that begin a clause with a subject of its own."""
 _SAYING = BEING | VERBS | _PRONOUNS
 _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
-_GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
+GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
 _HUES = frozenset(("color", "colour", "hue", "shade"))
@@ -374,7 +374,7 @@ class Rules(Tape):
             apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
             if (
                 not apposed
-                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else _GOING_ON)
+                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else GOING_ON)
                 and not (follows in _DOING and follows.endswith(("ing", "ed")))
             ):
                 return
@@ -414,19 +414,6 @@ class Rules(Tape):
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
-
-    def doing_later(self) -> Iterator[Row]:
-        """Yields actions after a later comma of the clause, as in "The horse is calm and slow, standing there"."""
-        self.reads = EXACT
-        for j in range(self.at, self.at + REACH):
-            word = self.word(j)
-            if self.begins(j) or not word or word in SENTENCE_END or word in _CLAUSES or word[0] == "\n":
-                return
-            if word == "," and j > self.at:
-                j += 1 + self.word(j + 1).endswith("ly")
-                if self.word(j) in _DOING and self.word(j).endswith(("ing", "ed")) and not self.is_thing(j):
-                    yield from self._doings(j, "claim", BY_ROOT)
-                    return
 
     def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the material of an object, as in "made of wood"."""
@@ -685,11 +672,11 @@ class Rules(Tape):
                 return None if led is None else led._replace(how="verb")
             if words[j] == "with":
                 led = self._relation(self.at + j)
-                plain = words[0] in _SAYING and _CLAUSES.isdisjoint(words[1:j])
+                plain = words[0] in _SAYING and CLAUSES.isdisjoint(words[1:j])
                 is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
                 return led._replace(how="comma") if led is not None and (is_own or plain) else None
             doing = words[j + words[j].endswith("ly")] if j + 1 < len(words) else words[j]
-            if doing.endswith(("ing", "ed")) and len(doing) > 4 and _CLAUSES.isdisjoint(words[:j]):
+            if doing.endswith(("ing", "ed")) and len(doing) > 4 and CLAUSES.isdisjoint(words[:j]):
                 led = self._relation(self.at + j - 1)  # "a jet, known as a Saab, parked on"
                 return None if led is None else led._replace(how="verb")
         return None
@@ -1063,5 +1050,5 @@ ALIKE = tuple(
     for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
 )
 """Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
-BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE, DOING_LATER_RULE = range(5)
-MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located, Rules.doing_later), 7)
+BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
+MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)
