@@ -243,6 +243,7 @@ class _Reading:
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
 
+        self.is_of_pronoun = self._is_of_pronoun()
         size = len(tokens.code)
         flags, channel = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
         for k in range(1, int((self.last - self.first).max(initial=0)) + 1):
@@ -268,6 +269,15 @@ class _Reading:
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
+    def _is_of_pronoun(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things that a pronoun has or does something to: "They hold a cup and sit"."""
+        subject, having, end = (
+            np.append(-1, at)[np.searchsorted(at, self.first)]
+            for at in (np.flatnonzero(_is_of(name)[self.tokens.code]) for name in ("subject", "having", "ends"))
+        )
+        mask: NDArray[np.bool_] = (subject >= self.gap) & (having > subject) & (end < subject)
+        return mask
+
     def _may_go_on(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask that is true for things that a later verb in the clause may precede."""
         code = self.tokens.code
@@ -288,23 +298,24 @@ class _Reading:
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
 
-    def _later(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def _later(self) -> tuple[Ints, Ints]:
         """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
 
         Returns:
-            (parts,) the thing before each part, the comma or "and" with which the part begins, and whether it is a comma.
+            (parts,) arrays: the thing before each part, and the comma or "and" with which the part begins.
         """
         code = self.tokens.code
         commas, joints = np.flatnonzero(_is_of("comma")[code]), np.flatnonzero(_is_of("and")[code])
         after, behind = code[commas + 1], code[commas + 2]
         commas = commas[_is_of("doing")[after] | (_is_of("adverb")[after] & _is_of("doing")[behind])]
         joints = joints[_is_of("going_on")[code[joints + 1]]]
-        at = np.append(commas, joints)
+        at = np.sort(np.append(commas, joints))
         thing = np.searchsorted(self.behind, at, side="right") - 1
-        breaks = np.flatnonzero(_is_of("breaking")[code])
-        begin = self.behind[thing]
-        kept = (thing >= 0) & (at > begin) & (at < begin + REACH) & (at <= np.append(breaks, len(code))[np.searchsorted(breaks, begin)])
-        return thing[kept], at[kept], (np.arange(len(at)) < len(commas))[kept]
+        thing, at = thing[thing >= 0], at[thing >= 0]
+        breaks, begin = np.flatnonzero(_is_of("breaking")[code]), self.behind[thing]
+        end = np.append(breaks, len(code))[np.searchsorted(breaks, begin)]
+        kept = (at > begin) & (at < np.minimum(end, begin + REACH))
+        return thing[kept], at[kept]
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things whose sentence or clause may begin with a relation."""
@@ -385,17 +396,22 @@ class _Reading:
         things = np.flatnonzero(others & (says | (self.flags[self.behind] & rules.PASSES > 0)))
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
         thing, place = things[owner], self.behind[things[owner]]
-        later, at, is_comma = self._later()
-        kept = others[later] & ~(is_comma & np.isin(later, thing))
+        later, at = self._later()
+        reached = np.zeros(len(self.first), dtype=np.int64)
+        np.maximum.at(reached, thing, place + rows[:, 3])
+        kept = others[later] & (reached[later] < at)
         owner, more = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, at[kept])
         thing, place = np.append(thing, later[kept][owner]), np.append(place, at[kept][owner])
         rows = np.concatenate([rows, more])
+        _, once = np.unique(place + rows[:, 2], return_index=True)  # parts of a clause may overlap
+        thing, place, rows = thing[once], place[once], rows[once]
         conditions = rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
         k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
         kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
         kept &= (conditions & rules.NO_AGENT == 0) | ~self.is_agent[k]
         kept &= (conditions & rules.AGENT == 0) | self.is_agent[k]
+        kept &= (conditions & rules.BY_ROOT == 0) | ~self.is_of_pronoun[k]
         behind = self._claims(k[kept], place[kept], rows[kept])
 
         claims = np.concatenate([before, relations, behind, self._located(root)])
@@ -611,6 +627,7 @@ class _Chain:
             reading.is_person.data,
         )
         self._is_worn, self._limb, self._is_tool = reading.is_worn.data, reading.is_limb.data, reading.is_tool.data
+        self._of_pronoun = reading.is_of_pronoun.data
         self._open = set[int]()
         self._apposed = set[int]()
         self._apart = reading._has("apart_or_being", reading.gap).data
@@ -634,12 +651,9 @@ class _Chain:
             led = said.again
             if led is None:
                 return
-        if (
-            self._clothes[k]
-            and led.value == "with"
-            and not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
-        ):
-            worn = self._worn(k)  # "in a coat with long sleeves, boots and a hat"
+        if self._clothes[k] and led.value == "with":
+            listed = not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
+            worn = self._worn(k) if listed else None  # "in a coat with long sleeves, boots and a hat"
             if worn is not None:
                 self._go_on(k, worn)
                 return
@@ -696,7 +710,7 @@ class _Chain:
             found = self._worn(k) or found
         if found is None:
             return False
-        led, at, subject = found
+        led, at, _ = found
         dressed = led.value == "in" and self._clothes[k]
         if led.cue.category not in LISTED and not dressed:
             return False
@@ -767,7 +781,7 @@ class _Chain:
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
-            if own and self._is_of_pronoun(root):
+            if own and self._of_pronoun[root]:
                 return None
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
         if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
@@ -776,19 +790,7 @@ class _Chain:
             return root if root != k else None
         if how != "verb":
             return k
-        return None if self._is_of_pronoun(root) else root
-
-    def _is_of_pronoun(self, k: int) -> bool:
-        """Returns True if a pronoun has, holds or does something to an object, so that the clause is about the pronoun."""
-        has = False
-        for place in range(self._first[k] - 1, self._gap[k] - 1, -1):
-            word = self._word(place)
-            if word in _SUBJECTS:
-                return has
-            if word in SENTENCE_END:
-                return False
-            has |= word in _HAVING or word.endswith("ing")
-        return False
+        return None if self._of_pronoun[root] else root
 
     def _is_shown(self, k: int, led: Led) -> bool:
         """Returns True if no preposition leads to an object: "there is a hill, with trees", but not "on a hill"."""
@@ -872,6 +874,8 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         ),
         "doing": lambda word: word in WORDS["doing"] and word.endswith(("ing", "ed")),
         "adverb": lambda word: word.endswith("ly"),
+        "subject": frozenset(("he", "she", "they", "it")).__contains__,
+        "having": lambda word: (word in VERBS and word not in BEING) or word.endswith("ing"),
         "going_on": rules.GOING_ON.__contains__,
         "breaking": lambda word: word in SENTENCE_END or word in rules.CLAUSES or word[:1] in ("\n", ""),
         "in": lambda word: word == "in",
@@ -931,8 +935,6 @@ _JOINED = _LIKE | SETS["prepositions"]
 _INSIDE = SETS["prepositions"] - {"of"}
 _PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
-_SUBJECTS = frozenset(("he", "she", "they", "it"))
-_HAVING = VERBS - BEING
 _SIDES = frozenset(("left", "right"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.

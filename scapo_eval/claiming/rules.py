@@ -606,7 +606,7 @@ class Rules(Tape):
         return place
 
     def _on_which(self) -> Led | None:
-        """Returns the relation from the next object to the preceding object, as in "a bed on which a dog is sitting"."""
+        """Returns the relation from the next object to the preceding one, as in "a bed on which a dog is sitting"."""
         at = self.at
         if self.word(at) in STARTING and self.word(at + 1) == "which" and self.is_phrase(at + 2):
             for phrase, cue, value in STARTING[self.word(at)]:
@@ -635,15 +635,14 @@ class Rules(Tape):
         return None
 
     def _has(self, words: tuple[str, ...], first: int) -> bool:
-        """Returns True if certain words stand at a place, where the first of them stands, and none begins an object."""
-        for k in range(1, len(words)):
-            if self.outside(first + k) != words[k]:
-                return False
-        return True
+        """Returns True if the given words follow each other from a place on, whose word is known to be the first of them,
+        and if none of them begins an object.
+        """
+        return all(self.outside(first + k) == words[k] for k in range(1, len(words)))
 
     def _and_behind_states(self) -> int:
-        """Returns the position of the first "and" if only states and adverbs precede it, of an "and" behind "with" that
-        a noun phrase follows, and 0 otherwise.
+        """Returns the position of the first "and" if only states and adverbs precede it. If the words begin with "with"
+        and contain no verb, returns the position of the last "and". Otherwise returns 0.
         """
         j = self.at
         if self.word(j) == "with":  # "a shirt with long sleeves and pants"
@@ -760,7 +759,7 @@ class Rules(Tape):
                 pass  # "the sky above is"
             elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
-            elif verb and (word in _HUES or (word in ("a", "an") and self._is_said(j - 1))):
+            elif verb and (word in _HUES or word in _SHADES or (word in ("a", "an") and self._is_said(j - 1))):
                 placed = False  # "is a bright blue color with"
             elif word in BEING:
                 verb, comma = True, False
@@ -824,8 +823,8 @@ class Rules(Tape):
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
     def _past_nouns(self, j: int, mark: str | None = None) -> int:
-        """Returns the position of the relation, or of the given mark, after a noun phrase without vocabulary words, or 0
-        if neither follows.
+        """Returns the position of the relation, or of the given mark, after a noun phrase that contains nothing from
+        the vocabulary, or 0 if neither follows.
         """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):

@@ -28,10 +28,9 @@ ANCHORS = frozenset(
 
 READ_BY_RULES = frozenset(
     (*", . ! ? ; : \" “ ” ' – - # $".split(), "\n", "\n\n")
-    + tuple(
-        "because called camera color colour constructed frame him hue if known often others pairs photographer".split()
-    )
-    + tuple("relatively resembling shade slightly specifically them viewer ward well what whose you".split())
+    + ("because", "called", "camera", "color", "colour", "constructed", "frame", "him", "hue", "if", "known", "often")
+    + ("others", "pairs", "photographer", "relatively", "resembling", "shade", "slightly", "specifically", "them")
+    + ("viewer", "ward", "well", "what", "whose", "you")
 )
 """Words that the rules compare with, in addition to the lists of ``cues.yaml``."""
 
