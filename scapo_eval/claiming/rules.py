@@ -635,8 +635,8 @@ class Rules(Tape):
         return None
 
     def _has(self, words: tuple[str, ...], first: int) -> bool:
-        """Returns True if the given words follow each other from a place on, and none of them begins an object. The first
-        word must have been found there.
+        """Returns True if the given words follow each other from a place on, and none of them begins an object. The
+        first word must have been found there.
         """
         return all(self.outside(first + k) == words[k] for k in range(1, len(words)))
 
