@@ -237,11 +237,12 @@ class _Reading:
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
         self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
-        self.is_worn, self.is_limb = of_labels[5:, self.label]
+        self.is_worn, self.is_limb, self.is_tool = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
 
+        self.is_of_pronoun = self._is_of_pronoun()
         size = len(tokens.code)
         flags, channel = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
         for k in range(1, int((self.last - self.first).max(initial=0)) + 1):
@@ -267,6 +268,15 @@ class _Reading:
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
+    def _is_of_pronoun(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things that a pronoun has or does something to: "They hold a cup and sit"."""
+        subject, having, end = (
+            np.append(-1, at)[np.searchsorted(at, self.first)]
+            for at in (np.flatnonzero(_is_of(name)[self.tokens.code]) for name in ("subject", "having", "ends"))
+        )
+        mask: NDArray[np.bool_] = (subject >= self.gap) & (having > subject) & (end < subject)
+        return mask
+
     def _may_go_on(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that may be preceded by a later verb of the clause."""
         code = self.tokens.code
@@ -277,12 +287,34 @@ class _Reading:
         return may
 
     def _may_lead_later(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by a comma and a verb or "with"."""
+        """Returns a (things,) mask of the things that are preceded by a comma and a verb, a participle or "with"."""
         code = self.tokens.code
-        leads = np.flatnonzero(_is_of("verb_or_with")[code])
+        leads = np.flatnonzero(_is_of("leading_later")[code])
         leads = leads[_is_of("comma")[code[leads - 1]]]
+        starting = _is_of("starting")
+        follows = starting[code[leads]] | starting[code[leads + 1]] | starting[code[leads + 2]]
+        leads = leads[follows | _is_of("verb_or_with")[code[leads]]]
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
+
+    def _later(self) -> tuple[Ints, Ints]:
+        """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
+
+        Returns:
+            (parts,) arrays: the thing before each part, and the comma or "and" with which the part begins.
+        """
+        code = self.tokens.code
+        commas, joints = np.flatnonzero(_is_of("comma")[code]), np.flatnonzero(_is_of("and")[code])
+        after, behind = code[commas + 1], code[commas + 2]
+        commas = commas[_is_of("doing")[after] | (_is_of("adverb")[after] & _is_of("doing")[behind])]
+        joints = joints[_is_of("going_on")[code[joints + 1]]]
+        at = np.sort(np.append(commas, joints))
+        thing = np.searchsorted(self.behind, at, side="right") - 1
+        thing, at = thing[thing >= 0], at[thing >= 0]
+        breaks, begin = np.flatnonzero(_is_of("breaking")[code]), self.behind[thing]
+        end = np.append(breaks, len(code))[np.searchsorted(breaks, begin)]
+        kept = (at > begin) & (at < np.minimum(end, begin + REACH))
+        return thing[kept], at[kept]
 
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things whose sentence or clause may begin with a relation."""
@@ -362,13 +394,24 @@ class _Reading:
         says = _is_of("saying")[code[self.behind]] | _is_of("colored")[code[self.last]]
         things = np.flatnonzero(others & (says | (self.flags[self.behind] & rules.PASSES > 0)))
         owner, rows = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, self.behind[things])
-        thing, conditions = things[owner], rows[:, 6]
+        thing, place = things[owner], self.behind[things[owner]]
+        later, at = self._later()
+        reached = np.zeros(len(self.first), dtype=np.int64)
+        np.maximum.at(reached, thing, place + rows[:, 3])
+        kept = others[later] & (reached[later] < at)
+        owner, more = rules.MEMORY.rows(self.tape, rules.BEHIND_RULE, at[kept])
+        thing, place = np.append(thing, later[kept][owner]), np.append(place, at[kept][owner])
+        rows = np.concatenate([rows, more])
+        _, once = np.unique(place + rows[:, 2], return_index=True)  # parts of a clause may overlap
+        thing, place, rows = thing[once], place[once], rows[once]
+        conditions = rows[:, 6]
         k = np.where(conditions & rules.BY_ROOT, root[thing], thing)
         k = np.where((conditions & rules.DOER > 0) & (self.is_worn[k] | (k != thing)), self._doers(root)[k], k)
         kept = (conditions & rules.WITH == 0) | with_led[thing] | self.is_limb[thing]
         kept &= (conditions & rules.NO_AGENT == 0) | ~self.is_agent[k]
         kept &= (conditions & rules.AGENT == 0) | self.is_agent[k]
-        behind = self._claims(k[kept], self.behind[thing[kept]], rows[kept])
+        kept &= (conditions & rules.BY_ROOT == 0) | ~self.is_of_pronoun[k]
+        behind = self._claims(k[kept], place[kept], rows[kept])
 
         claims = np.concatenate([before, relations, behind, self._located(root)])
         claims = self._restricted(claims)
@@ -478,7 +521,8 @@ class _Reading:
             ends = match.end()
             noun = match["place"]
             if match["of"] is None and (
-                _OF_A_THING.match(lowered, ends)
+                (noun in _SIDES and flags[lead + match[0].count(" ") + 1] & rules.BEGINS)  # "on the left wall"
+                or _OF_A_THING.match(lowered, ends)
                 or (match["lead"].startswith("in ") and WORDS["places"][noun][1] in ("top", "bottom"))
             ):
                 continue
@@ -586,8 +630,10 @@ class _Chain:
             reading.is_clothes.data,
             reading.is_person.data,
         )
-        self._is_worn, self._limb = reading.is_worn.data, reading.is_limb.data
+        self._is_worn, self._limb, self._is_tool = reading.is_worn.data, reading.is_limb.data, reading.is_tool.data
+        self._of_pronoun = reading.is_of_pronoun.data
         self._open = set[int]()
+        self._apposed = set[int]()
         self._apart = reading._has("apart_or_being", reading.gap).data
         self._sentence = (~reading._has("ends", reading.gap)).data
 
@@ -595,10 +641,12 @@ class _Chain:
         """Adds the information given by the words before thing ``k``."""
         at, before = self._gap[k], k - 1
         if said.inverted is not None:
-            self._find(k, before, at, said.inverted)
+            self._find(k, before - (said.inverted.how == "over"), at, said.inverted)
             return
         if said.apposed:
             self.root[k] = self.root[before]
+            if self._word(at) == ",":
+                self._apposed.add(k)
             return
         led = said.led
         if led is None:
@@ -607,13 +655,23 @@ class _Chain:
             led = said.again
             if led is None:
                 return
-        subject = self._subject(before, led, at)
+        if self._clothes[k] and led.value == "with":
+            listed = not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
+            worn = self._worn(k) if listed else None  # "in a coat with long sleeves, boots and a hat"
+            if worn is not None:
+                self._go_on(k, worn)
+                return
+        subject = self._subject(before, led, at, k)
         if subject is None:
             if self._word(at + led.first) == "with":  # ", with the door open"
                 self._open.add(k)
             return
         if led.value == "with" and self._limb[k] and self._word(at + led.last + 1) in _POSSESSIVE:
             subject = self._doer(subject)
+        if led.value == "with" and self._is_tool[k] and self._is_done_to(before):
+            subject = self._agent_before(before)  # "cutting a cake with a knife"
+            if subject is None:
+                return
         owned = self._owned_by(k)
         if owned is not None:  # "left of the player's body": of the body
             if owned:
@@ -647,7 +705,7 @@ class _Chain:
         """Adds the object if it continues a list, as in "wearing a shirt, shorts and a hat", and returns True in this
         case.
         """
-        item = said.after_and if self.stands_with(k - 1) else said.item
+        item = said.after_and if self.stands_with(k - 1) or (self._clothes[k] and not said.item) else said.item
         if item is None:
             return False
         if k - 1 in self._open:
@@ -658,19 +716,25 @@ class _Chain:
             found = self._worn(k) or found
         if found is None:
             return False
-        led, at, subject = found
+        led, at, _ = found
         dressed = led.value == "in" and self._clothes[k]
         if led.cue.category not in LISTED and not dressed:
             return False
         clause = (led.cue.category == "part" or item.ends) and self._word(self._last[k] + 1) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
-        if (clause and not owned) or self._person[k]:
+        held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
+        if (clause and not owned) or self._person[k] or held_limb:
             return False
         if owned and item.article:  # "the man's hat and the dog" is no list of his
             return False
-        self.root[k], self.leds[k] = subject, found
-        self._find(subject, k, at, led, _HEDGED if item.either and led.use == "claim" else None)
+        self._go_on(k, found, _HEDGED if item.either and led.use == "claim" else None)
         return True
+
+    def _go_on(self, k: int, found: tuple[Led, int, int], use: int | None = None) -> None:
+        """Adds an object to the list after a relation."""
+        led, at, subject = found
+        self.root[k], self.leds[k] = subject, found
+        self._find(subject, k, at, led, use)
 
     def _worn(self, k: int) -> tuple[Led, int, int] | None:
         """Returns the relation of the last item of clothing mentioned before thing ``k`` in the same sentence."""
@@ -689,14 +753,19 @@ class _Chain:
         behind = self._last[k] + 1
         if self._word(behind) not in OWNING or self._word(behind + 1) in SETS["ends"] or not self._word(behind + 1):
             return None
+        is_thing = k + 1 < len(self._first) and self._first[k + 1] == behind + 1
+        if self._word(behind + 1) in SETS["parts"] and not self._agent[k] and not is_thing:
+            return None  # "near the water's edge"
         self._tape.start_at(behind + 1)
         return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
-    def _subject(self, k: int, led: Led, at: int) -> int | None:
+    def _subject(self, k: int, led: Led, at: int, other: int) -> int | None:
         """Returns the index of a relation's subject: the preceding object, or the object from which a relation to the
         preceding object starts.
         """
         root, how = self.root[k], led.how
+        if k in self._apposed:  # "a car, likely a taxi, has lights": the car has
+            return self._agent_before(root) if led.cue.agent else root
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
             return self._agent_before(k)
         if how == "doing":  # "a man in a hat sitting on a bench"
@@ -704,19 +773,49 @@ class _Chain:
         if led.cue.agent:
             if how == "behind" and self._agent[k]:
                 return k
+            if how == "behind" and self._limb[k]:
+                return None
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
                 return None  # "suggests that the plane is carrying people": not the person before it
             return self._agent_before(root)
         if how == "comma":
             follows = self._word(at + led.last + 1)
-            said = not BEING.isdisjoint(self._words(self._last[k] + 1, at + led.first))
+            said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))
+            said |= led.first == 1 and root == k and self._is_shown(k, led)
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
-            of_own = said and root == k and follows not in _OF_OTHERS
+            of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
+            worn = self._clothes[other] and led.first == led.last and k in self.leds
+            of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
+            if own and self._of_pronoun[root]:
+                return None
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
+        if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
+            return root if self._person[root] else k
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
-        return root if how == "verb" else k
+        if how != "verb":
+            return k
+        return None if self._of_pronoun[root] else root
+
+    def _is_shown(self, k: int, led: Led) -> bool:
+        """Returns True if no preposition leads to an object: "there is a hill, with trees", but not "on a hill"."""
+        place, joined = self._first[k] - 1, _JOINED if led.last == led.first else _LIKE
+        while place >= self._gap[k] and self._word(place) not in _PREDICATES:
+            if self._word(place) in joined:
+                return False
+            place -= 1
+        return True
+
+    def _is_done_to(self, k: int) -> bool:
+        """Returns True if an action is done to an object, as in "holding a cup"."""
+        for place in range(self._first[k] - 1, self._gap[k] - 1, -1):
+            word = self._word(place)
+            if word.endswith("ing"):
+                return True
+            if word in _PREDICATES or word in _INSIDE or not word[:1].isalnum():
+                return False
+        return False
 
     def _doer(self, k: int) -> int:
         """Returns the index of the person or animal from which relations lead to an object, or the object's own index
@@ -778,6 +877,15 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "finite": VERBS.__contains__,
         "comma": lambda word: word == ",",
         "verb_or_with": lambda word: word in VERBS or word in BEING or word == "with",
+        "leading_later": lambda word: (
+            word in VERBS or word in BEING or word == "with" or word.endswith(("ing", "ed", "ly"))
+        ),
+        "doing": lambda word: word in WORDS["doing"] and word.endswith(("ing", "ed")),
+        "adverb": lambda word: word.endswith("ly"),
+        "subject": frozenset(("he", "she", "they", "it")).__contains__,
+        "having": lambda word: (word in VERBS and word not in BEING) or word.endswith("ing"),
+        "going_on": rules.GOING_ON.__contains__,
+        "breaking": lambda word: word in SENTENCE_END or word in rules.CLAUSES or word[:1] in ("\n", ""),
         "in": lambda word: word == "in",
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
@@ -805,10 +913,10 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
     """Returns one (labels,) mask for each of the following groups: agents, clothes, things of which a pair counts as
-    one, people, texts, worn things, and limbs.
+    one, people, texts, worn things, limbs, and tools.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
-    sets += (SETS["worn"], SETS["limbs"])
+    sets += (SETS["worn"], SETS["limbs"], SETS["tools"])
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 
@@ -831,7 +939,13 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
+_LISTING = frozenset((",", "and"))
+_LIKE = frozenset(("and", "or", "like"))
+_JOINED = _LIKE | SETS["prepositions"]
+_INSIDE = SETS["prepositions"] - {"of"}
+_PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
+_SIDES = frozenset(("left", "right"))
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(

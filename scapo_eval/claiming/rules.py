@@ -47,7 +47,7 @@ LENGTH = 63
 OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb or "with" precede the next object.
+verb, a participle or "with" precede the next object.
 """
 
 ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
@@ -68,6 +68,7 @@ STARTING = {
     for phrase, _, _ in CUES.phrases
 }
 _TO = ("to", "be")
+_PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
@@ -75,11 +76,16 @@ _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked"
 VERBS = FINITE_BE | SETS["finite"]
 _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
-_PLAIN = _ENDS - BEING - {"and", "or", "not", "to"}
+_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
+CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
+"""Words that begin a clause with a subject of its own."""
+_SAYING = BEING | VERBS | _PRONOUNS
 _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
-_GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
+GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
+_APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
 _HUES = frozenset(("color", "colour", "hue", "shade"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
@@ -96,7 +102,6 @@ BARE = (
 """Words that, directly before an object, exclude further claims to the left of them."""
 BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
 COLORED = frozenset(("painted", "colored"))
-_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
     BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
@@ -109,8 +114,18 @@ _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographe
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | {"and", ",", "of"}
 _NOT_LISTED = _ENDS | SETS["finite"]
-_JOINTS = frozenset(((",", "and"), ("along", "with"), (",", "along")))
+_JOINTS = (
+    (",", "along", "with"),
+    (",", "as", "well", "as"),
+    (",", "and"),
+    (",",),
+    ("along", "with"),
+    ("as", "well", "as"),
+    ("and",),
+    ("or",),
+)
 _PREDICATING = BEING | {"quite", "very", "also", "mostly", "and", "slightly", "relatively"}
+_RELATIVES = frozenset(("which", "who", "that"))
 _LOCATED = BEING | _ON_THE_WAY | _DOING.keys() | {"which", "who", "that", "can"}
 _WORD = codes().words
 _ENDINGS = ("ing", "ed", "ly", "ward", "wards", "s")
@@ -130,7 +145,7 @@ class Led(NamedTuple):
         cue: Cue that matched.
         use: Use of the relation's words.
         how: Context before the relation: "behind" (directly after the preceding object), "doing" (after an action),
-            "verb", "comma", or "and".
+            "verb", "comma", "and", or "near" (a comma and a relation of the preceding object).
         row: The relation as a row.
     """
 
@@ -210,6 +225,14 @@ class Rules(Tape):
         if value is None:
             value = self.noted[distance] = self.cells[place + self.reads * self.size]
         return value & BEGINS > 0
+
+    def outside(self, place: int) -> str | None:
+        """Returns the word at a place as :meth:`word` does, or None if an object begins there."""
+        distance = (place - self.at) << 2 | self.reads  # as in cell
+        value = self.noted.get(distance)
+        if value is None:
+            value = self.noted[distance] = self.cells[place + self.reads * self.size]
+        return None if value & BEGINS else _WORD[value >> FLAGS]
 
     def goes_on(self, place: int) -> bool:
         """Returns True if a word is part of the name of an object but is not its first word."""
@@ -354,7 +377,7 @@ class Rules(Tape):
             apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
             if (
                 not apposed
-                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else _GOING_ON)
+                and follows not in (_AFTER_A_COMMA if self.word(j) == "," else GOING_ON)
                 and not (follows in _DOING and follows.endswith(("ing", "ed")))
             ):
                 return
@@ -444,6 +467,8 @@ class Rules(Tape):
         if self.word(j) in _POSED and not article:
             yield from self._pose(j, use, conditions)
             return
+        if conditions & WITH and self.word(j) in _ON_THE_WAY:
+            return  # "with trees scattered around" tells where they are
         j += article
         if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
             j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
@@ -512,9 +537,11 @@ class Rules(Tape):
         if (inverted := self._inverted()) is not None:
             return Between(inverted=inverted)
         at = self.at
-        guessed = self.word(at) == "," and self.word(at + 1) in _GUESSES and not self.begins(at + 1)
-        if guessed and self.is_phrase(at + 2):
-            behind = next(j for j in range(at + 2, at + REACH + 2) if self.begins(j)) + 1
+        apposed = at + 1
+        while self.word(at) == "," and not self.begins(apposed) and self.word(apposed) in _APPOSING:
+            apposed += 1
+        if apposed > at + 1 and self.is_phrase(apposed):
+            behind = next(j for j in range(apposed, at + REACH + 2) if self.begins(j)) + 1
             while self.goes_on(behind):
                 behind += 1
             if self.word(behind) == ",":
@@ -525,6 +552,8 @@ class Rules(Tape):
         led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
+        if (inverted := self._on_which()) is not None:
+            return Between(inverted=inverted)
         item = after_and = self._item(at)
         if self.word(at) != "and" and (joint := self._and_behind_states()):
             after_and = self._item(joint)
@@ -543,24 +572,27 @@ class Rules(Tape):
             return None
         comma = self.word(j) == ","
         j += comma
-        if comma and (passed := self.passed(j)):  # "Next to the dog, on the left, there is"
-            j += passed
+        if comma and (passed := self.passed(j) or (self.word(j) == "slightly" and 1 + self.passed(j + 1))):
+            j += passed  # "Next to the dog, on the left, there is"
             j += self.word(j) == ","
         there = self.word(j) == "there"
         j += there
         be = self.word(j) in _STANDING_THERE
         j += be
+        if comma and not be and self.word(j) in _PRONOUNS and self.word(j + 1) in FINITE_BE:
+            j += 2 + (self.word(j + 2) == "on")  # "Over the shirt, he has on a coat"
         if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
             return None
-        first = self.at - 1
-        while self.goes_on(first):
-            first -= 1
-        begin = first
+        first = self._first_of(self.at - 1)
+        begin, how = first, ""
         while self.word(begin - 1) not in BEFORE_A_SENTENCE and self.word(begin - 1)[0] != "\n":
             if self.word(begin - 1) == "and" and self.word(begin - 2) == "," and self.word(begin) in STARTING:
                 break
             begin -= 1
-            if self.is_thing(begin) or first - begin > LONGEST:
+            if self.is_thing(begin) and not how and (comma or there):  # "On the wall near a door, there is"
+                begin = first = self._first_of(begin)
+                how = "over"
+            if (self.is_thing(begin) and begin != first) or first - begin > LONGEST:
                 return None
         if self.word(begin) in STARTING:
             begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
@@ -569,7 +601,22 @@ class Rules(Tape):
             if cue.category == "spatial" and all(self.word(begin + k) == word for k, word in enumerate(phrase)):
                 if stop < first and not self.is_phrase(stop):
                     return None
-                return self._from_here(Led(value, begin, stop - 1, cue, "claim"))
+                return self._from_here(Led(value, begin, stop - 1, cue, "claim", how))
+        return None
+
+    def _first_of(self, place: int) -> int:
+        """Returns the first word of the object to which a word belongs."""
+        while self.goes_on(place):
+            place -= 1
+        return place
+
+    def _on_which(self) -> Led | None:
+        """Returns the relation from the next object to the preceding one, as in "a bed on which a dog is sitting"."""
+        at = self.at
+        if self.word(at) in STARTING and self.word(at + 1) == "which" and self.is_phrase(at + 2):
+            for phrase, cue, value in STARTING[self.word(at)]:
+                if len(phrase) == 1 and cue.category == "spatial":
+                    return self._from_here(Led(value, at, at, cue, "claim"))
         return None
 
     def _is_up_to(self, j: int) -> bool:
@@ -583,27 +630,36 @@ class Rules(Tape):
         continuation.
         """
         first = self.word(at)
-        second = "" if self.begins(at + 1) else self.word(at + 1)
-        if (first, second) in _JOINTS:
-            rest = at + 2
-        elif first in (",", "and", "or"):
-            rest = at + 1
-        else:
-            return None
-        if not self.is_phrase(rest):
-            return None
-        article = not self.begins(rest) and self.word(rest) in SETS["articles"]
-        return Item((first, second) == (",", "and"), article, first == "or")
+        for joint in _JOINTS:
+            if joint[0] == first and self._has(joint, at):
+                rest = at + len(joint)
+                if not self.is_phrase(rest):
+                    return None
+                article = not self.begins(rest) and self.word(rest) in SETS["articles"]
+                return Item(joint == (",", "and"), article, first == "or")
+        return None
+
+    def _has(self, words: tuple[str, ...], first: int) -> bool:
+        """Returns True if the given words follow each other from a place on, and none of them begins an object. The
+        first word must have been found there.
+        """
+        return all(self.outside(first + k) == words[k] for k in range(1, len(words)))
 
     def _and_behind_states(self) -> int:
-        """Returns the position of the first "and" if only states and adverbs precede it, and 0 otherwise."""
+        """Returns the position of the first "and" if only states and adverbs precede it. If the words begin with "with"
+        and contain no verb, returns the position of the last "and". Otherwise returns 0.
+        """
         j = self.at
+        if self.word(j) == "with":  # "a shirt with long sleeves and pants"
+            words = self._words(j)
+            joint = max((k for k, word in enumerate(words) if word == "and"), default=0)
+            return j + joint if joint and VERBS.isdisjoint(words) and BEING.isdisjoint(words) else 0
         while not self.begins(j):
             word = self.word(j)
             if word == "and":
                 return j
-            if word not in _STATES and not word.endswith("ly"):
-                return 0
+            if word not in _STATES and word not in _DIRECTIONS and not word.endswith("ly"):
+                return 0  # not "with its tongue out and tail up"
             j += 1
         return 0
 
@@ -620,9 +676,13 @@ class Rules(Tape):
                 return None if led is None else led._replace(how="verb")
             if words[j] == "with":
                 led = self._relation(self.at + j)
-                plain = words[0] in BEING and _PLAIN.isdisjoint(words[1:j])
+                plain = words[0] in _SAYING and CLAUSES.isdisjoint(words[1:j])
                 is_own = (words[j + 1] if j + 1 < len(words) else "") in _OWN
                 return led._replace(how="comma") if led is not None and (is_own or plain) else None
+            doing = words[j + words[j].endswith("ly")] if j + 1 < len(words) else words[j]
+            if doing.endswith(("ing", "ed")) and len(doing) > 4 and CLAUSES.isdisjoint(words[:j]):
+                led = self._relation(self.at + j - 1)  # "a jet, known as a Saab, parked on"
+                return None if led is None else led._replace(how="verb")
         return None
 
     def _again(self) -> Led | None:
@@ -641,16 +701,15 @@ class Rules(Tape):
     def _words(self, first: int) -> list[str]:
         """Returns the words from a position to the next object."""
         words = list[str]()
-        while not self.begins(first):
-            words.append(self.word(first))
+        while (word := self.outside(first)) is not None:
+            words.append(word)
             first += 1
         return words
 
     def _relation(self, first: int) -> Led | None:
         """Returns the relation that the words between a place and the next object express, if any."""
         comma, verb, which, placed, does, use, j = False, False, False, False, False, "claim", first
-        while not self.begins(j):
-            word = self.word(j)
+        while (word := self.outside(j)) is not None:
             if word in _MAY_SKIP and (skipped := self._skipped_phrase(j)):
                 if any(map(self.begins, range(j, j + skipped))):
                     return None
@@ -663,13 +722,15 @@ class Rules(Tape):
                     return None
                 if word == "with" and j > first and self.word(j - 1) == "playing":
                     return None
-                beside = not cue.agent and (value in SETS["after_a_comma"] or placed)
+                beside = not cue.agent and (placed or value in SETS["after_a_comma"])
                 verb = (verb or word in SETS["finite"]) and not which
                 how = (
                     "behind"
                     if which
+                    else "near"
+                    if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and beside
+                    if comma and (beside or (cue.category == "spatial" and (verb or word.endswith(("ing", "ed")))))
                     else "comma"
                     if comma
                     else "verb"
@@ -686,6 +747,9 @@ class Rules(Tape):
                 continue
             if (passed := self.passed(j)) and not any(map(self.begins, range(j, j + passed))):
                 j += passed - 1
+            elif word in _PLACING and (behind := self._past_nouns(j + 1, ",")) and self._is_placing(behind):
+                placed |= self.word(behind) != ","  # "in the shade under a tree", "in an area, likely at a zoo"
+                j = behind - 1
             elif word == "and" and verb and self.word(j - 1) in _ATTRIBUTES:
                 placed = False  # "is larger and closer to"
             elif word in (",", "and"):
@@ -696,6 +760,12 @@ class Rules(Tape):
                 comma = True
             elif word == "each" and comma and j == first + 1:
                 comma, which = False, True
+            elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
+                pass  # "the sky above is"
+            elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+                j += 2  # "the wave he is riding is"
+            elif verb and (word in _HUES or word in _SHADES or (word in ("a", "an") and self._is_said(j - 1))):
+                placed = False  # "is a bright blue color with"
             elif word in BEING:
                 verb, comma = True, False
                 use = "hedged" if word in _GUESSES else use
@@ -714,6 +784,8 @@ class Rules(Tape):
                 use = "hedged" if use == "claim" else use
             elif word in SETS["done_to"] and self.word(j + 1).isalpha() and self._phrase_behind(j + 1):
                 verb, comma, j = verb or comma, False, j + 1  # "playing tennis on a court"
+            elif word in SETS["done_to"] and (behind := self._past_nouns(j + 1)):
+                verb, comma, j = verb or comma, False, behind - 1  # "playing a game of tennis on a court"
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
@@ -737,35 +809,46 @@ class Rules(Tape):
             j += 1
         return None
 
+    def _is_said(self, j: int) -> bool:
+        """Returns True for a form of "be" that is followed by what an object is."""
+        return self.word(j) in BEING and self.word(j - 1) != "there"
+
     def _past_pronoun(self, j: int) -> int:
         """Returns the place after the pronoun if the object of a relation is a pronoun and another relation follows, or
         0 otherwise.
         """
-        for phrase, cue, _ in STARTING[self.word(j)]:
-            behind = j + len(phrase)
-            if cue.category == "spatial" and all(self.word(j + k) == word for k, word in enumerate(phrase)):
-                follows = not self.begins(behind) and self.word(behind) in _PRONOUNS
-                return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
-        return 0
+        phrase = self._words_at(j)
+        if phrase is None or phrase[0].category != "spatial":
+            return 0
+        behind = phrase[2]
+        behind += self.word(behind) in ("each", "one") and self.word(behind + 1) in ("other", "another")
+        follows = not self.begins(behind) and self.word(behind) in _OBJECT_PRONOUNS
+        return behind + 1 if follows and self.word(behind + 1) in STARTING else 0
 
     def _is_alternative(self, j: int) -> bool:
         word = self.word(j)
         return word in _DOING or word in _GUESSES or word in _ON_THE_WAY
 
-    def _past_nouns(self, j: int) -> int:
-        """Returns the position of the relation after a noun phrase that contains nothing from the vocabulary, or 0 if
-        there is no such relation.
+    def _past_nouns(self, j: int, mark: str | None = None) -> int:
+        """Returns the position of the relation, or of the given mark, after a noun phrase that contains nothing from
+        the vocabulary, or 0 if neither follows.
         """
         j += not self.begins(j) and self.word(j) in SETS["articles"]
         for k in range(j, j + _NOUNS):
-            word = self.word(k)
-            if self.begins(k) or not word.isalpha() or word in VERBS or word in BEING:
+            word = self.outside(k) or ""
+            if word == mark and k > j:
+                return k
+            if not word.isalpha() or word in VERBS or word in BEING:
                 return 0
             if k > j and word in STARTING and (phrase := self._phrase_at(k)):
                 return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
             if word in _ENDS and (word != "of" or k == j):
                 return 0
         return 0
+
+    def _is_placing(self, j: int) -> bool:
+        """Returns False for a relation of the noun right before: "on a surface covered with", "on a strip between"."""
+        return self.word(j) != "between" and not self.word(j).endswith("ed")
 
     def _skipped_phrase(self, j: int) -> int:
         """Returns the number of words in a phrase that may precede a relation ("in mid-air" or "facing the camera")."""
@@ -786,11 +869,21 @@ class Rules(Tape):
 
     def _phrase_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
         """Returns the cue, value and end of the relation that begins at a word, or None if no noun phrase follows."""
-        for phrase, cue, value in STARTING.get(self.word(j), ()):
-            if all(self.word(j + k) == word and not self.begins(j + k) for k, word in enumerate(phrase)):
-                behind = j + len(phrase)
-                begins = self.is_phrase(behind) or (cue.category in LISTED and self._is_later_of_list(behind))
-                return (cue, value, behind) if begins else None
+        phrase = self._words_at(j)
+        if phrase is None:
+            return None
+        begins = self.is_phrase(phrase[2]) or (phrase[0].category in LISTED and self._is_later_of_list(phrase[2]))
+        return phrase if begins else None
+
+    def _words_at(self, j: int) -> tuple[ClaimCue, str, int] | None:
+        """Returns the cue, value and end of the relation that begins at a word, whatever follows."""
+        second = ""
+        for phrase, cue, value in STARTING.get(self.outside(j) or "", ()):
+            if len(phrase) > 1:
+                second = second or self.word(j + 1)
+                if phrase[1] != second or not self._has(phrase, j):
+                    continue
+            return cue, value, j + len(phrase)
         return None
 
     def _is_later_of_list(self, first: int) -> bool:
@@ -816,20 +909,23 @@ class Rules(Tape):
             words = self._words(first)
             j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
             first = j
-        while not self.begins(j):
-            word = self.word(j)
-            before = self.word(j - 1) if j > first else ""
+        before = ""
+        while (word := self.outside(j)) is not None:
             if word == "of":
                 if before not in SETS["parts"] and before not in _COLLECTIONS:
                     return False
             elif word in ("and", ",", "or"):
                 if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
                     return False
+            elif word in OWNING:
+                if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
+                    return False
             elif word in SETS["articles"]:
-                if j > first and before not in ("of", "all", "both"):
+                if j > first and before not in ("of", "all", "both") and word != "other":
                     return False
             elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
                 return False
+            before = word
             j += 1
             if j - first > LONGEST:
                 return False
@@ -869,7 +965,7 @@ class Rules(Tape):
                 j += 1
             return
         j = first - 1
-        verb = False
+        verb = which = False
         while self.word(j) and not self.is_thing(j):
             word = self.word(j)
             if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
@@ -878,8 +974,10 @@ class Rules(Tape):
                 while ended := self.cell(j, PHRASES) >> ENDED:
                     j -= ended
                 continue
-            if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly")):
+            if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
+            if word in _RELATIVES:
+                verb, which = False, True
             verb |= word in BEING
             j -= 1
         if self.word(j):

@@ -28,8 +28,9 @@ ANCHORS = frozenset(
 
 READ_BY_RULES = frozenset(
     (*", . ! ? ; : \" “ ” ' – - # $".split(), "\n", "\n\n")
-    + ("because", "camera", "color", "colour", "constructed", "frame", "him", "hue", "if", "others", "pairs")
-    + ("photographer", "relatively", "shade", "slightly", "them", "viewer", "ward", "what", "you")
+    + ("because", "called", "camera", "color", "colour", "constructed", "frame", "him", "hue", "if", "known", "often")
+    + ("others", "pairs", "photographer", "relatively", "resembling", "shade", "slightly", "specifically", "them")
+    + ("viewer", "ward", "well", "what", "whose", "you")
 )
 """Words that the rules compare with, in addition to the lists of ``cues.yaml``."""
 

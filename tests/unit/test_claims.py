@@ -215,7 +215,132 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
             [("count", "bus", "2", ""), ("attribute", "bus", "large", "")],
         ),
         ("Various kitchen appliances. Various stages.", [("count", "appliance", "2+", "")]),
-        ("It is red. He is wearing a hat.", []),
+        (
+            "A pasture with a few other horses.",
+            [("relation", "field", "with", "horse"), ("count", "horse", "2+", "")],
+        ),
+        (
+            "A dog lies in a field, surrounded by trees.",
+            [
+                ("attribute", "dog", "lying", ""),
+                ("relation", "dog", "in", "field"),
+                ("relation", "field", "surrounded by", "tree"),
+            ],
+        ),
+        (
+            "A man in a field, surrounded by trees. Horses in a field, separated by a fence.",
+            [
+                ("relation", "person", "in", "field"),
+                ("relation", "person", "surrounded by", "tree"),
+                ("relation", "horse", "in", "field"),
+                ("relation", "horse", "separated by", "fence"),
+            ],
+        ),
+        (
+            "The bench is small and of a plain design, with metal legs.",
+            [
+                ("attribute", "bench", "small", ""),
+                ("relation", "bench", "with", "leg"),
+                ("attribute", "leg", "metal", ""),
+            ],
+        ),
+        (
+            "There is a hill, with trees. A dog on a hill, with trees.",
+            [("relation", "hill", "with", "tree"), ("relation", "dog", "on", "hill")],
+        ),
+        (
+            "A man wearing a coat, with a hat.",
+            [("relation", "person", "wearing", "jacket"), ("relation", "person", "with", "hat")],
+        ),
+        (
+            "A truck, known for its speed, parked on a street.",
+            [("attribute", "truck", "parked", ""), ("relation", "truck", "on", "street")],
+        ),
+        (
+            "The horse is calm and gentle, standing quietly on the grass.",
+            [
+                ("attribute", "horse", "calm", ""),
+                ("attribute", "horse", "standing", ""),
+                ("relation", "horse", "on", "grass"),
+            ],
+        ),
+        (
+            "The lamp is neat and is small, standing upright and appears to be broken.",
+            [("attribute", "lamp", word, "") for word in ("small", "standing", "broken")],
+        ),
+        (
+            "The lamp is visible, mounted on the wall. A ball is in mid-air, slightly above the table.",
+            [("relation", "lamp", "attached to", "wall"), ("relation", "sports ball", "above", "dining table")],
+        ),
+        (
+            "A cat lies in the shade under a tree. A cup is on a surface covered with paper.",
+            [("attribute", "cat", "lying", ""), ("relation", "cat", "below", "tree")],
+        ),
+        ("A giraffe in a small area, likely at a zoo.", [("relation", "giraffe", "next to", "park")]),
+        ("People playing a game of tennis on a court.", [("relation", "person", "on", "court")]),
+        (
+            "Two dogs standing next to each other in a field.",
+            [
+                ("count", "dog", "2", ""),
+                ("attribute", "dog", "standing", ""),
+                ("relation", "dog", "in", "field"),
+            ],
+        ),
+        (
+            "The sky above is a bright blue with clouds.",
+            [("attribute", "sky", "blue", ""), ("relation", "sky", "with", "cloud")],
+        ),
+        ("The wave he is riding is next to a boat.", [("relation", "wave", "next to", "boat")]),
+        ("A path that winds through a forest.", [("relation", "path", "through", "forest")]),
+        (
+            "A bed on which a dog is sleeping.",
+            [("relation", "dog", "on", "bed"), ("attribute", "dog", "sleeping", "")],
+        ),
+        (
+            "A chair, likely a couch, has a pillow. A toy, resembling a bear, on a bed.",
+            [("relation", "chair", "with", "pillow"), ("relation", "toy", "on", "bed")],
+        ),
+        (
+            "A man wearing a hat, as well as a jacket.",
+            [("relation", "person", "wearing", "hat"), ("relation", "person", "wearing", "jacket")],
+        ),
+        (
+            "A man wears a coat with wide cuffs, boots and a hat.",
+            [("relation", "person", "wearing", worn) for worn in ("jacket", "shoe", "hat")],
+        ),
+        (
+            "On the table near the door, there is a cup. On his head, he has a hat.",
+            [
+                ("relation", "dining table", "next to", "door"),
+                ("relation", "cup", "on", "dining table"),
+                ("relation", "hat", "on", "head"),
+            ],
+        ),
+        (
+            "A man is cutting a cake with a knife. He is holding a plate with a fork.",
+            [("relation", "person", "with", "knife")],
+        ),
+        ("A dog with its hand holding a cup.", [("relation", "dog", "with", "hand")]),
+        (
+            "A duck near the water's edge. A bottle in front of the figure's face.",
+            [("relation", "bird", "next to", "water"), ("relation", "bottle", "in front of", "face")],
+        ),
+        (
+            "A street with a fence, which is visible in the background.",
+            [("relation", "street", "with", "fence"), ("relation", "fence", "background", "")],
+        ),
+        ("On the left wall there is a lamp.", [("relation", "lamp", "on", "wall")]),
+        (
+            "A dog with its head up and its tail down. A hill with trees scattered around.",
+            [
+                ("relation", "dog", "with", "head"),
+                ("attribute", "head", "up", ""),
+                ("relation", "dog", "with", "tail"),
+                ("attribute", "tail", "down", ""),
+                ("relation", "hill", "with", "tree"),
+            ],
+        ),
+        ("They have a watch and are standing near a car. It is red. He is wearing a hat.", []),
         ('A poster says "two red dogs".', [("text", "picture", "two red dogs", "")]),
     ],
 )
