@@ -113,8 +113,8 @@ class Found(NamedTuple):
         quoting: Indices of the captions that may contain a mention between two nearby quotation marks. The list is
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
-        marking: Indices of captions, including all captions that contain one of the characters "[{|~" and all captions
-            that are not ASCII.
+        marking: Indices of captions, including all captions that contain one of the characters "[{|~/" and all
+            captions that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
         byte: Bytes of the other captions in ASCII, with separators and borders. The value is empty if no words are
@@ -388,7 +388,7 @@ class _TrieTables:
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
             self._owners(offsets, _places(joined, "?")),
-            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|~"]))),
+            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|~/"]))),
             [],
             [],
             byte if self._is_watching else byte[:0],
