@@ -302,7 +302,7 @@ def may_be_crossed_out(text: str) -> bool:
     """Returns False if no mention in a text can be beside a cross, an empty box or an empty value."""
     if any(map(text.__contains__, ("[", "|", "{", "~~", "</", "n/a"))):
         return True
-    return not text.isascii() and any(cross in text for cross in _CROSSES)
+    return not text.isascii() and any(map(text.__contains__, _CROSSES))
 
 
 def is_written(text: str, start: int) -> bool:
@@ -682,7 +682,10 @@ _OF_SUBJECT = re.compile(
     r"(?i)\s+(?:(?:of|on|in|at|by|near|beside|behind|under|from|with|for|next\s+to|in\s+front\s+of)"
     r"|(?:that|which|who)\s+(?:\w+\s+){1,3}?)\s*(?:(?:the|an?|his|her|its|their|this|that|these)\s+)?(?:\w+\s+)?"
 )
-_IN_SUBJECT = re.compile(r"(?i)(?<!^)\b(?:of|at|with|near|by|from)\s+(?:the|an?|his|her|its|their)\s+(?:\w+\s+)?$")
+_IN_SUBJECT = re.compile(
+    r"(?i)(?<!last )(?<!rest )(?<!all )(?<!both )(?<!none )\b(?:of|at|with|near|by|from)\s+"
+    r"(?:the|an?|his|her|its|their)\s+(?:\w+\s+)?$"
+)
 _RELATIVE = re.compile(r"(?i),?\s+(?:that|which|who)\b")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
