@@ -248,6 +248,25 @@ def in_general(text: str, start: int, end: int) -> bool:
     return surface.lower()[:-1] in further.lower() or _HERE.search(further) is not None
 
 
+_COLLECTIVE = frozenset("couple family team crowd group crew audience staff pair trio band class public".split())
+_CAUSES = re.compile(
+    r"(?i)\b(?:made|makes?|making|lets?|letting|helps?|watch(?:es)?|saw|sees?|hears?)\s+(?:the|an?|his|her)\s+(?:\w+\s+)?$"
+)
+
+
+def acts(text: str, start: int, end: int, verb: str) -> bool:
+    """Returns True if a noun does what the next word says, as in "the couple pose" and "made the girl laugh".
+
+    Args:
+        text: A caption.
+        start, end: Span of the noun.
+        verb: Word after the noun, in lower case.
+    """
+    if verb not in _IN_A_SCENE:
+        return False
+    return text[start:end].lower() in _COLLECTIVE or _CAUSES.search(text, max(0, start - 30), start) is not None
+
+
 _BARE = tuple(
     f" {word} " for word in "with for several many various different sells sell selling two three four five six".split()
 )

@@ -76,6 +76,8 @@ class Backward:
         before: Expression that must match the text before the mention, unless the mention begins the text.
         lists: True if the rule also applies to mentions that are joined to this one by "and" or "or" before a plural
             verb.
+        subject: True if the cue is about the subject of its clause: "the owner of the bicycle is nowhere around" denies
+            the owner.
     """
 
     pattern: re.Pattern[str]
@@ -83,6 +85,7 @@ class Backward:
     plural: bool
     before: re.Pattern[str] | None
     lists: bool
+    subject: bool
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         phrase=entry.get("phrase", False),
         behind=_any(entry["behind"], r"\b(?:{})(?:\s+|\st-)$") if "behind" in entry else "",
         not_behind=_not_behind(entry),
-        then=f"(?i:{entry['then']})" if "then" in entry else "",
+        then=f"(?i:{_filled(entry['then'], parts)})" if "then" in entry else "",
         presumes=entry.get("presumes", False),
         lists=entry.get("lists", False),
         any_item=entry.get("any_item", False),
@@ -219,6 +222,7 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
         entry.get("plural", False),
         compiled(before) if before else None,
         entry.get("lists", False),
+        entry.get("subject", False),
     )
 
 

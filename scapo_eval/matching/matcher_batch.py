@@ -114,7 +114,7 @@ class Found(NamedTuple):
             empty if ``look`` was not requested.
         asking: Indices of the captions that may contain a question mark.
         marking: Indices of the captions that may contain a check mark, a box or an empty value. They include all
-            captions with one of the characters "[{|~" and all captions that are not ASCII.
+            captions with one of the characters "[{|~/" and all captions that are not ASCII.
         wide: Indices of the captions that are not ASCII.
         plain: Indices of the captions that were searched word by word.
         byte: Bytes of the captions that are not in ``plain``, converted to ASCII, with separators and borders. The
@@ -387,7 +387,7 @@ class _TrieTables:
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
             self._owners(offsets, _places(joined, "?")),
-            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|~"]))),
+            self._owners(offsets, np.sort(np.concatenate([_places(joined, mark) for mark in "[{|~/"]))),
             [],
             [],
             byte if self._is_watching else byte[:0],

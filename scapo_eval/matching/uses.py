@@ -40,7 +40,16 @@ from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
 from . import context
-from .context import QUOTE_REACH, colors, in_a_name, in_general, may_modify, noun_behind, plural_behind
+from .context import (
+    QUOTE_REACH,
+    acts,
+    colors,
+    in_a_name,
+    in_general,
+    may_modify,
+    noun_behind,
+    plural_behind,
+)
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -63,7 +72,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 3
+EDITION = 4
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -240,8 +249,9 @@ def in_quotes(
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
                     is_all = starts[row] == begin + 1 and ends[row] == end
-                    is_value = _VALUE.search(text, max(0, begin - BEFORE), begin)  # in JSON
-                    if not is_value and not (is_all and _names_a_thing(text, begin, end + 1)):
+                    is_value = _VALUE.search(text, max(0, begin - BEFORE), begin)  # in JSON, or an own caption
+                    is_whole = not text[:begin].strip() and not text[end + 1 :].strip()
+                    if not (is_value or is_whole) and not (is_all and _names_a_thing(text, begin, end + 1)):
                         yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
@@ -265,6 +275,7 @@ def crossed_out(
     checklist. The arguments are the same as for :func:`in_quotes`.
     """
     has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
+    has_keys = '":' in text
     for row in range(first, stop):
         line = text.rfind("\n", 0, starts[row]) + 1
         mark = None
@@ -275,16 +286,24 @@ def crossed_out(
             mark = _BOX_BEFORE.search(text, line, starts[row])
         if mark is None and has_list:
             mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row])
-        is_struck = text.endswith("~~", 0, starts[row]) and text.startswith("~~", ends[row])
-        if (mark and mark[1] in _UNCHECKED) or is_struck or _EMPTY_AFTER.match(text, ends[row]):
+        is_struck = (
+            _STRUCK.search(text, line, starts[row]) is not None and _STRUCK_TO.match(text, ends[row]) is not None
+        )
+        is_none = _EMPTY_AFTER.match(text, ends[row]) or (has_keys and _has_none(text, starts[row], ends[row]))
+        if (mark and mark[1] in _UNCHECKED) or is_struck or is_none:
             yield row, _NEGATED
+
+
+def _has_none(text: str, start: int, end: int) -> bool:
+    """Returns True if a mention in JSON belongs to a count or a presence that is zero or false."""
+    return bool(_NONE_AFTER.match(text, end) or _NONE_BEFORE.search(text, max(0, start - BEFORE), start))
 
 
 def may_be_crossed_out(text: str) -> bool:
     """Returns False if no mention in a text can be marked as absent in this way."""
-    if any(map(text.__contains__, ("[", "|", "{", "~~"))):
+    if any(map(text.__contains__, ("[", "|", "{", "~~", "</", "n/a"))):
         return True
-    return not text.isascii() and any(cross in text for cross in _CROSSES)
+    return not text.isascii() and any(map(text.__contains__, _CROSSES))
 
 
 def is_written(text: str, start: int) -> bool:
@@ -331,12 +350,12 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
     for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
-        in_capitals = end - start > 3 and surface[1].isupper() and surface.isupper()
+        in_capitals = end - start > 2 and surface[1].isupper() and surface.isupper() and not _ACRONYM.fullmatch(surface)
         if in_capitals or in_a_name(text, start, end):
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end) or plural_behind(text, start, end)
-            if noun and not _DOES.search(text, max(0, start - BEFORE), start):
+            if noun and not _DOES.search(text, max(0, start - BEFORE), start) and not acts(text, start, end, noun):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
         elif surface[0].isupper() and in_general(text, start, end):
             yield row, _GENERIC
@@ -353,21 +372,17 @@ def of_color_or_kin(
 ) -> Iterator[tuple[int, int]]:
     """Yields the special words that are modifiers: colors, words with another meaning, and words for animals."""
     is_animal: dict[tuple[int, int], bool] = {}
-    lowered: dict[int, str] = {}
+    is_other: dict[tuple[int, str], bool] = {}
     for k, row, start, end in rows:
         text, label = texts[k], labels[row]
         surface = fold(text[start:end])
         if surface in words.colors.get(label, ()) and colors(text, start, end):
             yield row, _MODIFIES
         if surface in words.others:
-            for near, unless in words.others[surface]:
-                if k not in lowered:
-                    lowered[k] = text.lower()
-                if not any(map(lowered[k].__contains__, near)):  # most often
-                    continue
-                spoken = frozenset(_WORD.findall(lowered[k]))
-                if not near.isdisjoint(spoken) and unless.isdisjoint(spoken):
-                    yield row, _MODIFIES
+            if (k, surface) not in is_other:
+                is_other[k, surface] = _has_other_meaning(text.lower(), words.others[surface])
+            if is_other[k, surface]:
+                yield row, _MODIFIES
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
                 named = range(indptr[k], indptr[k + 1])
@@ -377,6 +392,16 @@ def of_color_or_kin(
                 )
             if is_animal[k, label]:
                 yield row, _MODIFIES
+
+
+def _has_other_meaning(lowered: str, senses: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
+    """Returns True if the words of a text, in lower case, give one of its words another meaning."""
+    for near, unless in senses:
+        if any(map(lowered.__contains__, near)):  # seldom
+            spoken = frozenset(_WORD.findall(lowered))
+            if not near.isdisjoint(spoken) and unless.isdisjoint(spoken):
+                return True
+    return False
 
 
 def behind(
@@ -391,8 +416,16 @@ def behind(
         text, start, end = texts[k], starts[row], ends[row]
         rule = rules[cue]
         for back in rule.backs:
-            if begin - end > back.within or not _said_of(back, text, start, end, begin):
+            match = back.pattern.match(text, end)
+            if match is None or match.end() <= begin or begin - end > back.within:  # most often
                 continue
+            if not _said_of(back, text, start, end):
+                continue
+            if back.subject and not _RELATIVE.match(text, end):
+                if row > indptr[k] and _OF_SUBJECT.fullmatch(text, ends[row - 1], start):
+                    row -= 1
+                elif _IN_SUBJECT.search(text, max(0, start - BEFORE), start):
+                    continue  # the subject is no mention
             yield row, rule.use
             if back.lists and (back.plural or _PLURAL.match(text, end)):
                 while row > indptr[k] and _JOINED.fullmatch(text, ends[row - 1], starts[row]):
@@ -478,14 +511,9 @@ def tail_of(text: str, end: int, starts: Sequence[int], ends: Sequence[int], fir
     return _MENTION.join(text[begin:stop] for begin, stop in zip(begins, starts[first : row + 1], strict=True))
 
 
-def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
-    """Returns True if a cue that starts at ``begin`` applies to the mention before it, which spans ``start`` to
-    ``end``.
-    """
+def _said_of(back: Backward, text: str, start: int, end: int) -> bool:
+    """Returns True if a cue may apply to the mention before it, which spans ``start`` to ``end``."""
     if back.plural and may_modify(text[start:end]):
-        return False
-    match = back.pattern.match(text, end)
-    if not match or match.end() <= begin:
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - BEFORE) : start]) is not None
 
@@ -618,21 +646,50 @@ _ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
 _WHY = re.compile(r"(?i)\W*(?:why|how\s+come|can\s+you\s+believe)\s+(?!no\b|not\b)")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
-_VALUE = re.compile(r"\"\s*:\s*$")
+_VALUE = re.compile(
+    r"(?i)\"\s*:\s*$|\b(?:captions?|descriptions?|answer|alt[- ]text|summary|sentence)\b[^.\n\"\u201c]{0,20}:[\s*_]*$"
+)
 _IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
-_CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e"
+_CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e\u2610\u2b1c\u25fb\u26d4"
 _UNCHECKED = _CROSSES + " "
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"
 _CHECKED = re.compile(rf"[\s|*•\-]*{_CHECK_MARK}")
 _MARK_BEFORE = re.compile(rf"{_CHECK_MARK}[^\u2713\u2714\u2705\u2611{_CROSSES}]*$")
 _MARK_AFTER = re.compile(rf"[*_`\s:|=–—\-(\[]{{0,8}}{_CHECK_MARK}")
-_EMPTY_AFTER = re.compile(r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a)\s*(?:\||$))")
+_EMPTY_AFTER = re.compile(
+    r"(?i)[*_`\"]*\s*(?::\s*(?:\[\s*\]|\{\s*\})|\|\s*(?:[-\u2013\u2014]|n/a|no\s+\w+|not\s+[\w ]{1,20})\s*(?:\||$|\n)"
+    r"|(?:[:=\u2013\u2014-]\s*|\()n/a\b"
+    r"|</(?:t[dh]|b|strong)>\s*(?:</t[dh]>\s*)?<t[dh][^<>]{0,40}>\s*(?:0|no|none|false|absent|n/a|[-\u2013\u2014\u2717\u2718\u274c])\s*<)"
+)
+_COUNT = (
+    r"\"(?:count|number|quantity|qty|amount|total|instances|n|present|visible|detected|found|exists|in_image|is_present"
+    r"|is_visible|status)\""
+)
+_NONE = r"(?:0(?:\.0+)?\b|false\b|null\b|\"(?:no|none|absent|not[ _]\w+|missing|0)\")"
+_NONE_AFTER = re.compile(rf"(?i)\"\s*(?:,|:\s*\{{)\s*{_COUNT}\s*:\s*{_NONE}")
+_NONE_BEFORE = re.compile(rf"(?i){_COUNT}\s*:\s*{_NONE}\s*,\s*\"\w+\"\s*:\s*\"(?:\w+ )?$")
+_STRUCK = re.compile(r"(?i)(?:~~|<(?:s|del|strike)>)(?:(?!~~|</|<del|<s>)[^\n]){0,80}$")
+_STRUCK_TO = re.compile(r"(?i)(?:(?!~~|</|<)[^\n]){0,80}(?:~~|</(?:s|del|strike)>)")
 _BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
-_ABSENT_LIST = re.compile(r"(?i)\"\w*(?:not_\w+|absent\w*|missing\w*|negatives?|invisible)\":( )\[[^\[\]]*$")
+_ABSENT_LIST = re.compile(
+    r"(?i)\"\w*(?:not[_ ]\w+|absent\w*|missing\w*|negatives?|invisible"
+    r"|undetected|unseen|excluded|none|hallucinat\w+|rejected)\":( )\[[^\[\]]*$"
+)
 _NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
+_ACRONYM = re.compile("[^AEIOU]{3}|SUV|ATV|UTV|LED|UPS|HDTV")
 _JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
+# between the subject of a clause and another mention before its verb
+_OF_SUBJECT = re.compile(
+    r"(?i)\s+(?:(?:of|on|in|at|by|near|beside|behind|under|from|with|for|next\s+to|in\s+front\s+of)"
+    r"|(?:that|which|who)\s+(?:\w+\s+){1,3}?)\s*(?:(?:the|an?|his|her|its|their|this|that|these)\s+)?(?:\w+\s+)?"
+)
+_IN_SUBJECT = re.compile(
+    r"(?i)(?<!last )(?<!rest )(?<!all )(?<!both )(?<!none )\b(?:of|at|with|near|by|from)\s+"
+    r"(?:the|an?|his|her|its|their)\s+(?:\w+\s+)?$"
+)
+_RELATIVE = re.compile(r"(?i),?\s+(?:that|which|who)\b")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
