@@ -50,9 +50,9 @@ from .tokens import Tokens, codes, tokens_of
 Ints = NDArray[Any]
 _PRESENCE, _COUNT, _ATTRIBUTE, _RELATION, _TEXT = range(len(KINDS))
 _CLAIM, _HEDGED, _MODIFIER, _QUOTED_USE = (USES.index(use) for use in ("claim", "hedged", "modifier", "quoted"))
-_WRITTEN = 120  # characters of what is quoted, at most
-_LINKS = 4  # relations that lead from who does something to what he wears, at most
-_ONE_SEES = 56  # words behind "one" among which "another" or "others" is looked for
+_WRITTEN = 120  # maximum number of characters in a quotation
+_LINKS = 4  # maximum number of relations between a person and the clothes
+_ONE_SEES = 56  # number of words after "one" that are searched for "another" or "others"
 
 
 class ClaimColumns(NamedTuple):
@@ -241,7 +241,7 @@ class _Reading:
         self.is_worn, self.is_limb = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
-        self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
+        self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # first word after the previous thing
 
         size = len(tokens.code)
         flags, channel = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32)
@@ -356,7 +356,7 @@ class _Reading:
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
-        if not set(kinds) - {"presence", "count"}:  # only what narrows a count
+        if not set(kinds) - {"presence", "count"}:  # only attributes that restrict a count
             sentence = np.searchsorted(np.flatnonzero(_is_of("ends")[code]), self.first)
             others = free & np.isin(sentence, sentence[k[rows[:, 0] == _COUNT]])
         relations, root, with_led = self._relations(np.flatnonzero(others & self._follows_another()))
@@ -616,11 +616,11 @@ class _Chain:
         if led.value == "with" and self._limb[k] and self._word(at + led.last + 1) in _POSSESSIVE:
             subject = self._doer(subject)
         owned = self._owned_by(k)
-        if owned is not None:  # "left of the player's body": of the body
+        if owned is not None:  # "left of the player's body": the landmark is the body
             if owned:
                 self._find(subject, owned, at, led)
             return
-        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the fur is
+        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the subject is the fur
         self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
@@ -667,7 +667,7 @@ class _Chain:
         owned = self._word(at + led.first) in OWNING
         if (clause and not owned) or self._person[k]:
             return False
-        if owned and item.article:  # "the man's hat and the dog" is no list of his
+        if owned and item.article:  # "the man's hat and the dog": the dog is not the man's
             return False
         self.root[k], self.leds[k] = subject, found
         self._find(subject, k, at, led, _HEDGED if item.either and led.use == "claim" else None)
@@ -706,7 +706,7 @@ class _Chain:
             if how == "behind" and self._agent[k]:
                 return k
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
-                return None  # "suggests that the plane is carrying people": not the person before it
+                return None  # "suggests that the plane is carrying people": the subject is not the person before it
             return self._agent_before(root)
         if how == "comma":
             follows = self._word(at + led.last + 1)
