@@ -154,7 +154,7 @@ def __getattr__(name: str) -> Any:
         return import_module(".plots", __name__)
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not one of the rooms
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not a package of a layer
         from .results.benchmark import has_benchmark
 
         if has_benchmark(name):

@@ -6,7 +6,7 @@
 #   bash reproduce.sh paper.env               # everything; a stage that is done costs seconds
 #   bash reproduce.sh paper.env train         # one stage
 #
-# Every command goes on where it was interrupted, so the same line is typed again after any failure.
+# Every command resumes where it was interrupted, so repeat the same line after a failure.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$1"

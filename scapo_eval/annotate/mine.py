@@ -126,7 +126,7 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
     np.add.at(rollouts, owner, 1)
     for begin in range(0, len(texts), _BATCH):
         mentions = matcher.find_batch(texts[begin : begin + _BATCH])
-        # a rollout claims a label once
+        # a rollout claims a label at most once
         cells = np.unique(np.stack([mentions.caption, mentions.label_id], axis=1), axis=0)
         np.add.at(claims, (owner[begin + cells[:, 0]], cells[:, 1]), 1)
     return RolloutMentions(claims, rollouts, texts, unknown)
@@ -187,7 +187,7 @@ def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedC
     usual = present.mean(axis=0)
     rows = []
     for k, label in enumerate(store.labels):
-        beside = present[in_dispute[:, k]]  # what the judge calls present there
+        beside = present[in_dispute[:, k]]  # labels that the judge calls present in the image
         lift = beside.mean(axis=0) - usual if len(beside) else np.zeros(len(store.labels))
         lift[k] = -1.0
         best = int(lift.argmax())

@@ -253,7 +253,7 @@ def _write(
             continue
         judged = verdicts or (UNKNOWN,) * len(call.columns)
         p = math.nan if completion.probability is None else completion.probability
-        undecided = verdicts == (UNKNOWN,)  # only of a claim: the judge said so
+        undecided = verdicts == (UNKNOWN,)  # only for claims: the judge answered "unsure"
         answer = read_answer(completion.text) or "" if undecided else ""
         of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id, answer), [])
         of_prompt += ((call.row, column, verdict, p) for column, verdict in zip(call.columns, judged, strict=True))

@@ -43,7 +43,7 @@ _PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
 _WRAPPED = re.compile(
     r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json)?\s*\n(?P<fenced>.*?)\n?\s*```|(?P<plain>.*?))\s*\Z", re.S
 )
-_WORDS = {"supported": 1, "unsupported": 0, "unsure": 0}  # unsure is unsupported: the protocol's own rule
+_WORDS = {"supported": 1, "unsupported": 0, "unsure": 0}  # the protocol treats "unsure" as unsupported
 _FORMS = {
     False: (
         "You answer with one JSON object and nothing else: no explanation, no markdown.",

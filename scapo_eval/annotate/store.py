@@ -176,7 +176,7 @@ class Store:
                 "images": {"n": len(images), "hash": digest([image.image_id for image in images])},
                 "started": now(),
             }
-            _write(folder / "run.json", dump_json(run))  # last: it makes the folder a run
+            _write(folder / "run.json", dump_json(run))  # written last, because this file makes the folder a run
         finally:
             os.close(lock)
         return cls.open(folder, write=True)
@@ -325,7 +325,7 @@ class Store:
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
         assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
         self._must_write()
-        if probabilities is not None:  # before the verdicts: without these, they count for nothing
+        if probabilities is not None:  # before the verdicts, which are ignored without these
             kept = np.empty(records.shape, _PROBABILITY)
             for name in ("row", "label"):
                 kept[name] = records[name]
@@ -350,7 +350,7 @@ class Store:
         for part in self._probabilities:
             found[part["row"], part["label"]] = part["p"]
             source[part["row"], part["label"]] = part["source"]
-        found[(source != self._latest) | (self.matrix == UNKNOWN)] = np.nan  # another verdict has come since
+        found[(source != self._latest) | (self.matrix == UNKNOWN)] = np.nan  # the verdict has changed since then
         return found
 
     def exclude(self, image_id: str, reason: str | None) -> None:
@@ -540,7 +540,7 @@ class Store:
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
         for excluded in self.lines("excluded.jsonl", _Excluded):
             self._set_excluded(excluded.image_id, excluded.reason)
-        self.lines("prompts.jsonl", _Prompt)  # what others rely on is there
+        self.lines("prompts.jsonl", _Prompt)  # files that other files refer to exist
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
         # after the log: a provenance is written before the verdicts that refer to it
@@ -554,14 +554,14 @@ class Store:
         self._check_cells(kept, "a probability")
         self._probabilities = [kept]
         if kept.nbytes < len(data) and self._lock is not None:
-            os.truncate(path, kept.nbytes)  # the part of a probability that a killed process leaves
+            os.truncate(path, kept.nbytes)  # incomplete probability from a killed process
         archived, self._versions = self._versions, []
         for part in (*archived, log):
             self._take(part)
         self._logged = len(log)
         if self._lock is not None:
             path = folder / f"verdicts.{self._generation}.log"
-            os.truncate(path, len(log) * _RECORD.itemsize)  # cuts the part of a verdict that a killed process leaves
+            os.truncate(path, len(log) * _RECORD.itemsize)  # removes an incomplete verdict from a killed process
             self._log = _append_to(path)
             for other in folder.glob("verdicts.*.log"):
                 if other != path:
@@ -607,7 +607,7 @@ class Store:
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._versions.append(records)
-        # of two verdicts on one cell numpy's assignment keeps the later one
+        # if a cell has two verdicts, numpy's assignment keeps the later one
         self.matrix[records["row"], records["label"]] = records["verdict"]
         self._latest[records["row"], records["label"]] = records["source"]
 
@@ -619,7 +619,7 @@ class Store:
         return self._ids[provenance]
 
     def _append(self, file: int, data: bytes) -> None:
-        if os.write(file, data) < len(data):  # disk full: leave no part of a verdict behind
+        if os.write(file, data) < len(data):  # disk full: remove the incomplete verdict
             os.ftruncate(file, self._logged * _RECORD.itemsize)
             raise InputError("cannot be written: no space left on device", path=str(self.folder))
         self._logged += len(data) // _RECORD.itemsize

@@ -22,7 +22,7 @@ class ScapoError(ValueError):
     """
 
 
-_LONGEST = 2000  # characters of a message: what it quotes may be of any length
+_LONGEST = 2000  # maximum length of a message, because quoted input can be of any length
 
 
 def in_short(text: str) -> str:
@@ -129,7 +129,8 @@ class FaultList:
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
         self.total = 0
-        self._lines: dict[tuple[str | None, str], list[int]] = {}  # first and last line of each, and how many
+        # first and last line of each message, and the number of repetitions
+        self._lines: dict[tuple[str | None, str], list[int]] = {}
         self._first: list[InputError] = []
         self._on_error = on_error
 

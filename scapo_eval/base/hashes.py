@@ -15,7 +15,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
     Lone surrogates, which ids in JSON may contain, are encoded with ``surrogatepass``.
     """
     state = hashlib.sha256()
-    for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one
+    for kind, run in groupby(parts, type):  # one hash of the joined ids is faster than a call for each id
         if kind is bytes:
             state.update(b"\n".join([*run, b""]))  # type: ignore[list-item]
         else:

@@ -38,7 +38,7 @@ def canonical_image_id(value: object) -> str:
         ValueError: If the value is not a valid id. The message states the reason.
     """
     if isinstance(value, str):
-        if value.isdecimal() and value.isascii():  # most ids, at a tenth of the price of the pattern
+        if value.isdecimal() and value.isascii():  # most ids, in a tenth of the time that the pattern needs
             return value.lstrip("0") or "0"
         match = _NUMBERED.fullmatch(value.strip().replace("\\", "/").rpartition("/")[2])
         if match:
@@ -46,11 +46,11 @@ def canonical_image_id(value: object) -> str:
         if not value.strip():
             raise ValueError("is an empty string")
         return value
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # numpy's scalars, tensors of any library
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # numpy scalars and tensors from any library
         return canonical_image_id(value.item())
     if isinstance(value, bool) or value is None:
         raise ValueError(f"must be a number or a string, not {'null' if value is None else str(value).lower()}")
-    if isinstance(value, (int, Integral)):  # numpy's and pandas' integers, too; int alone is found faster
+    if isinstance(value, (int, Integral)):  # also integers from numpy and pandas; a check for int alone is faster
         if value < 0:
             raise ValueError(f"must not be negative, got {value}")
         return str(value)

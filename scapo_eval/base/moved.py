@@ -38,7 +38,7 @@ The mapping contains the modules that the documentation of version 0.2 named. Ot
 (docs/stability.md).
 """
 
-_PACKAGES = {"scapo_eval.io", "scapo_eval.metrics"}  # former packages, empty but for what is listed above
+_PACKAGES = {"scapo_eval.io", "scapo_eval.metrics"}  # former packages, which contain only the modules listed above
 
 
 class _Finder:
@@ -65,7 +65,7 @@ class _Alias:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # which the import system has just replaced
+        module.__spec__ = self._spec  # the import system has just replaced it
 
 
 def install() -> None:

@@ -53,7 +53,7 @@ def _begin(initializer: Callable[..., None] | None, *given: Any) -> None:
     parent = parent_process()
     if parent is not None:
         Thread(target=_end_with, args=(parent,), daemon=True).start()
-    gc.freeze()  # what it has inherited is no garbage: to look for some there would copy every page of it
+    gc.freeze()  # inherited objects are excluded from garbage collection, which would copy their memory pages
     if initializer is not None:
         initializer(*given)
 

@@ -88,7 +88,7 @@ def _word_pattern() -> re.Pattern[str]:
     starts = [c for c, before in zip(codes, [0, *codes], strict=False) if c != before + 1]
     ends = [c for c, after in zip(codes, [*codes[1:], 0], strict=True) if c != after - 1]
     marks = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
-    run = f"(?:[^\\W{_UNSPACED}]+|(?![\\x00-\u02ff])[{marks}])+"  # the look-ahead spares ASCII the long class
+    run = f"(?:[^\\W{_UNSPACED}]+|(?![\\x00-\u02ff])[{marks}])+"  # the look-ahead avoids the long class for ASCII text
     return re.compile(f"{run}|{_UNSPACED_LETTER}[{marks}]*")
 
 

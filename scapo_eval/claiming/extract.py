@@ -49,9 +49,9 @@ from .tokens import Tokens, codes, tokens_of
 Ints = NDArray[Any]
 _PRESENCE, _COUNT, _ATTRIBUTE, _RELATION, _TEXT = range(len(KINDS))
 _CLAIM, _HEDGED, _MODIFIER, _QUOTED_USE = (USES.index(use) for use in ("claim", "hedged", "modifier", "quoted"))
-_WRITTEN = 120  # characters of what is quoted, at most
-_LINKS = 4  # relations that lead from who does something to what he wears, at most
-_ONE_SEES = 56  # words behind "one" among which "another" or "others" is looked for
+_WRITTEN = 120  # maximum number of characters in a quotation
+_LINKS = 4  # maximum number of relations between a person and the clothes
+_ONE_SEES = 56  # number of words after "one" that are searched for "another" or "others"
 
 
 class ClaimColumns(NamedTuple):
@@ -240,7 +240,7 @@ class _Reading:
         self.is_worn, self.is_limb, self.is_tool = of_labels[5:, self.label]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
-        self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # the first word after the thing before
+        self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # first word after the previous thing
 
         self.is_of_pronoun = self._is_of_pronoun()
         size = len(tokens.code)
@@ -387,7 +387,7 @@ class _Reading:
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
-        if not set(kinds) - {"presence", "count"}:  # only what narrows a count
+        if not set(kinds) - {"presence", "count"}:  # only attributes that restrict a count
             sentence = np.searchsorted(np.flatnonzero(_is_of("ends")[code]), self.first)
             others = free & np.isin(sentence, sentence[k[rows[:, 0] == _COUNT]])
         relations, root, with_led = self._relations(np.flatnonzero(others & self._follows_another()))
@@ -673,11 +673,11 @@ class _Chain:
             if subject is None:
                 return
         owned = self._owned_by(k)
-        if owned is not None:  # "left of the player's body": of the body
+        if owned is not None:  # "left of the player's body": the landmark is the body
             if owned:
                 self._find(subject, owned, at, led)
             return
-        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the fur is
+        owns = self._word(at + led.first) in OWNING  # "the dog's fur is dark": the subject is the fur
         self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
@@ -725,7 +725,7 @@ class _Chain:
         held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
         if (clause and not owned) or self._person[k] or held_limb:
             return False
-        if owned and item.article:  # "the man's hat and the dog" is no list of his
+        if owned and item.article:  # "the man's hat and the dog": the dog is not the man's
             return False
         self._go_on(k, found, _HEDGED if item.either and led.use == "claim" else None)
         return True
@@ -776,7 +776,7 @@ class _Chain:
             if how == "behind" and self._limb[k]:
                 return None
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
-                return None  # "suggests that the plane is carrying people": not the person before it
+                return None  # "suggests that the plane is carrying people": the subject is not the person before it
             return self._agent_before(root)
         if how == "comma":
             follows = self._word(at + led.last + 1)

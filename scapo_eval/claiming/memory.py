@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAF = np.iinfo(np.int64).max
-_MOST = 1 << 17  # branches, of about 150 bytes; beyond, everything is forgotten
-_LONG = 256  # cells of a reading; a longer one is not remembered
+_MOST = 1 << 17  # maximum number of branches (about 150 bytes each); above this number, the memory is cleared
+_LONG = 256  # maximum number of cells of a reading; longer readings are not stored
 _BITS = 18
-_SLOTS = 1 << _BITS  # of the hash table of branches
+_SLOTS = 1 << _BITS  # size of the hash table of branches
 _CELL = 16  # bits of a cell
 _NODE = 22  # bits of a node
 _FACTOR = 0x9E3779B97F4A7C15
@@ -80,14 +80,14 @@ class Memory:
         n = len(self._rules)
         self._branches: dict[int, int] = {}
         self._distance = [_LEAF] * n  # of each node
-        self._rows = [(0, -1)] * n  # of each leaf: the first of its rows in the table, and their number; else -1
+        self._rows = [(0, -1)] * n  # for each leaf, its first row in the table and the number of rows; otherwise -1
         self._distances = np.full(1 << 12, _LEAF)  # both as arrays
         self._first, self._number = np.zeros(1 << 12, dtype=np.int64), np.full(1 << 12, -1)
         self._n_nodes = n
-        self._new: list[tuple[int, int]] = []  # branches that are not in the arrays yet
+        self._new: list[tuple[int, int]] = []  # branches that are not yet in the arrays
         self._table = np.empty((1 << 12, self._columns), dtype=np.int64)
         self._n_rows = 0
-        self._entries = np.full(_SLOTS, -1, dtype=np.int64)  # a branch, with the node behind it in the last bits
+        self._entries = np.full(_SLOTS, -1, dtype=np.int64)  # a branch; its last bits contain the next node
 
     def rows(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the results of a rule at many places.
@@ -203,7 +203,7 @@ class Memory:
             self._distances = np.append(self._distances, np.full_like(self._distances, _LEAF))
             self._first = np.append(self._first, np.zeros_like(self._first))
             self._number = np.append(self._number, np.full_like(self._number, -1))
-        roots = slice(0, len(self._rules))  # the only nodes that change: from no result to a rule's first reading
+        roots = slice(0, len(self._rules))  # only these nodes change: a rule's first reading adds their result
         for new in (slice(old, n), roots):
             self._distances[new] = self._distance[new]
             self._first[new], self._number[new] = np.array(self._rows[new], dtype=np.int64).reshape(-1, 2).T
@@ -214,7 +214,7 @@ class Memory:
         while len(entry):
             free = self._entries[slot] < 0
             self._entries[slot[free]] = entry[free]
-            rest = self._entries[slot] != entry  # of several new branches in a slot, the last one is there
+            rest = self._entries[slot] != entry  # if several new branches share a slot, the last one is stored
             entry, slot = entry[rest], (slot[rest] + 1) & (_SLOTS - 1)
 
 

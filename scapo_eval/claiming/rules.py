@@ -69,7 +69,7 @@ STARTING = {
 }
 _TO = ("to", "be")
 _PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
-_SKIPPED = 2  # words of no list between an attribute and its thing: "a red double-decker tour bus"
+_SKIPPED = 2  # maximum number of unlisted words between an attribute and its thing: "a red double-decker tour bus"
 LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
 """Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
@@ -108,7 +108,7 @@ SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made"
 )
 """Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
 _THERE = (",", "there")
-_NOUNS = 5  # words of a noun phrase and of the preposition behind it, at most
+_NOUNS = 5  # maximum number of words in a noun phrase and the following preposition
 _MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
@@ -432,7 +432,7 @@ class Rules(Tape):
         while self.word(j) in _DOING:
             cue, value = _DOING[self.word(j)]
             conditions = by_root
-            if value == "running":  # no motion of its own: "a road running along"
+            if value == "running":  # not a motion of the thing: "a road running along"
                 conditions |= AGENT
             if not self._has_object(j):
                 yield self._row("attribute", value, j, j, cue, use, conditions | DOER)
@@ -511,7 +511,7 @@ class Rules(Tape):
             holds = follows in ("up", "back")  # hair is; a horse is tied to something
         elif value == "turned":
             holds |= follows in ("to", "away", "back") or follows.endswith("ly")
-            holds &= self.word(j + 2) not in ("toward", "towards")  # to look there is no state
+            holds &= self.word(j + 2) not in ("toward", "towards")  # looking in a direction is not a state
         if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
 
@@ -794,7 +794,7 @@ class Rules(Tape):
             elif word in _WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
-                placed = False  # "is breaking, with": what is said is of no list
+                placed = False  # "is breaking, with": the verb is unlisted
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
             elif word.endswith("ed") and self.word(j + 1) == "by":

@@ -39,7 +39,7 @@ _WORD_BYTE, _LINE_BYTE, _MARK_BYTE, _OWNER_S = (
     2,
     3,
     4,
-)  # classes of bytes; an owner's s belongs to the mark before it
+)  # classes of bytes; a possessive s belongs to the apostrophe before it
 _OTHER = {"“": "\x02", "”": "\x03", "–": "\x04", "’": "\x06"}  # bytes that replace characters outside ASCII
 _TOKEN = re.compile(r"([a-z0-9_QZ]+(?:-[a-z0-9_QZ]+)*|['\x06]s(?![a-z0-9_QZ])|[^a-z0-9_QZ \t\r\f\v\n*]|\n+)")
 
@@ -120,7 +120,7 @@ class Codes:
         self.of_word |= {"\x06": self.of_word["'"], "\x06s": self.of_word["'s"]}
         self._by_form = np.array([self.of_word[word] for word in plain]).reshape(len(_FIRSTS), len(endings))
         spelled = {word: code for word, code in self.of_word.items() if self.words[code] in known or not code}
-        raw = [word.encode() for word in spelled]  # at most 16 bytes each, so that their ends tell them apart
+        raw = [word.encode() for word in spelled]  # at most 16 bytes each, so that their ends distinguish them
         self._entry_code = np.fromiter(spelled.values(), dtype=np.int64)
         self._length = np.fromiter(map(len, raw), dtype=np.int64)
         self._head = np.array([word[:8] for word in raw], dtype="S8").view("<u8")
@@ -213,10 +213,10 @@ class Codes:
     ) -> NDArray[np.int64]:
         """Returns the codes of words that are in no list."""
         is_alpha = np.ones(len(start), dtype=bool)
-        odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are no letters
+        odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are not letters
         within = np.searchsorted(end, odd, side="right")
         is_alpha[within[np.append(start, len(byte))[within] <= odd]] = False
-        last = eight[end - 8]  # its bytes from the last one on: the last of the word, the one before, and so on
+        last = eight[end - 8]  # bytes of the word in reverse order
         is_long = end - start > 4
         ending = np.zeros(len(start), dtype=np.int64)
         for spelled, number, short in _ENDINGS:
@@ -243,7 +243,7 @@ def codes() -> Codes:
 _FIRSTS = ("q", "0", "_")
 _ENDINGS = ((b"ing", 1, 5), (b"ed", 2, 0), (b"ly", 3, 6), (b"ward", 4, 0), (b"wards", 4, 0))
 """Endings with their numbers for words with more than four letters, and for others."""
-_BITS = 17  # of the places in the hash table
+_BITS = 17  # number of places in the hash table
 _MASK = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 _CLASS = np.array([_MARK_BYTE] * 256, dtype=np.uint8)
 _CLASS[[*b" \t\r\f\v*"]] = 0
@@ -281,7 +281,7 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
         start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
         return Tokens(lowered, base, code.astype(np.int64), start, end)
     byte = np.frombuffer((lowered + " " * 8).encode("ascii"), dtype=np.uint8)
-    np.empty(32 * len(byte), dtype=np.uint8)  # keeps memory for the arrays of the batch, as in matcher_batch.py
+    np.empty(32 * len(byte), dtype=np.uint8)  # reserves memory for the arrays of the batch, as in matcher_batch.py
     kind = _CLASS.take(byte)
     is_word = kind == _WORD_BYTE
     dash = np.flatnonzero(byte == ord("-"))

@@ -85,7 +85,8 @@ class Replies(Counted[Run]):
         try:
             return pa.concat_tables([self.part(source, kind), self.table(_count_rows(source))])
         except InputErrors as error:
-            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may represent several
+            # one row may represent several answers
+            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
             of_file = [("bad_file", packed(first_of(error, str(source))), 1)] if kind == OF_A_FILE else []
             return self.table([("total", b"faults", error.total), *faults, *of_file])

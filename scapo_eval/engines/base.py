@@ -137,7 +137,7 @@ class Request:
             "schema": self.schema,
             "sample": self.sample,
         }
-        if self.choices:  # keys of other requests stay what they were
+        if self.choices:  # the keys of other requests stay unchanged
             asked["choices"] = self.choices
         return hashlib.sha256(identity + b"\n" + dump_json(asked)).hexdigest()[:32]
 

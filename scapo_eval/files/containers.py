@@ -41,8 +41,8 @@ XLSX_CELL_LIMIT = 32_767
 
 _MAX_HEADER = 2**20
 _MAX_ROW = 2**26
-_MAX_CELL = 2**27  # VLMEvalKit's own tables carry whole images in a cell
-_CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # how a workbook spells control characters
+_MAX_CELL = 2**27  # tables of VLMEvalKit contain whole images in a cell
+_CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # representation of control characters in a workbook
 _OPEN_OBJECT = (b"{", b"[", b",", b":")
 
 
@@ -221,7 +221,7 @@ def csv_reader(data: bytes, delimiter: str) -> CsvReader:
     """
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
-        data = data.replace(b"\0", b"")  # its csv module refuses a NUL
+        data = data.replace(b"\0", b"")  # the csv module of Python 3.10 refuses a NUL
     return csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter, strict=True)
 
 
@@ -246,7 +246,7 @@ def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
         if header is None:
             header = _header(cells, name)
             continue
-        if cells.count(None) == len(cells):  # a million of them stand before a row at the end of the sheet
+        if cells.count(None) == len(cells):  # a row at the end of the sheet can follow a million empty rows
             continue
         values = [_CONTROL.sub(_character, cell) if isinstance(cell, str) else cell for cell in cells]
         if any(value is not None for value in values):

@@ -79,7 +79,8 @@ def image_of(value: object) -> str | None:
         return str(value)
     if not isinstance(value, str) or not value.strip() or len(value) > 1024:
         return None
-    listed = re.fullmatch(r"\s*\[\s*(['\"])([^'\"]+)\1\s*\]\s*", value)  # a table's spelling of a list of one
+    # a table can represent a list of one image as text
+    listed = re.fullmatch(r"\s*\[\s*(['\"])([^'\"]+)\1\s*\]\s*", value)
     return listed.group(2) if listed else value
 
 

@@ -63,7 +63,7 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
     """
     name = str(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a pipe that nobody writes to it returns, too
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # also returns for a pipe without a writer
         try:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
@@ -82,7 +82,7 @@ def read_regular(path: str | Path, most: int | None = None) -> bytes:
     except ValueError as error:
         if isinstance(error, ScapoError):
             raise
-        raise InputError("not a valid file name", path=name) from None  # a NUL, a lone surrogate
+        raise InputError("not a valid file name", path=name) from None  # a NUL or an unpaired surrogate
 
 
 def read_text(path: Input) -> str:
@@ -150,7 +150,7 @@ def iter_line_blocks(path: Input, size: int) -> Iterator[tuple[int, bytes]]:
     source = Source.of(path)
     with source.stream() as stream:
         name, first = source.name, 1
-        rest = b""  # the beginning of a line whose end has not been read
+        rest = b""  # beginning of a line whose end has not yet been read
         chunk = stream.read(size)
         refuse_foreign_encoding(chunk[:4], name)
         chunk = chunk.removeprefix(BOM)
@@ -282,7 +282,7 @@ def _identity(path: str | Path) -> frozenset[object] | None:
         status = place.stat()
     except FileNotFoundError:
         return frozenset({str(place)})
-    except (OSError, ValueError, RuntimeError):  # what cannot be opened is said when it is opened
+    except (OSError, ValueError, RuntimeError):  # errors are reported when the file is opened
         return None
     return frozenset({str(place), (status.st_dev, status.st_ino)}) if stat.S_ISREG(status.st_mode) else None
 

@@ -22,7 +22,7 @@ from .limits import check_values
 from .records import Readable, Records
 from .source import Input, display_name
 
-_LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
+_LENIENT = 256 * 2**20  # bytes; larger documents must not contain unpaired surrogates or bare NULs
 Typed = TypeVar("Typed")
 
 
@@ -60,7 +60,7 @@ def convert_as(value: Any, form: type[Typed], path: Input) -> Typed:
     """Converts a value from a file to a type that msgspec supports; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)
-    except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
+    except ValueError as error:  # an error of msgspec, or an unpaired surrogate in its message
         raise InputError(f"damaged: {error}", path=display_name(path)) from None
 
 
@@ -246,7 +246,7 @@ def parse_array(
         InputError: If the JSON is invalid, or if the array is empty. The message names the invalid line.
     """
     sink, at = io.BytesIO(), 1
-    for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
+    for number, line in lines:  # blank lines are kept, so that line numbers equal those of the file
         sink.write(b"\n" * (number - at))
         sink.write(line)
         at = number

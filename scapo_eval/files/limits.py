@@ -72,7 +72,7 @@ def check_values(data: bytes) -> None:
         for mark in counts:
             counts[mark] += int(np.count_nonzero(part == mark))
     lists, objects, quotes, commas, colons, points = counts.values()
-    texts = max(0, quotes // 2 - colons)  # the keys of objects are shared
+    texts = max(0, quotes // 2 - colons)  # objects share their keys
     size = 8 * (commas + lists + objects) + 56 * (lists + texts) + 64 * objects + 24 * points
     size += 120 * min(objects, colons)  # without empty objects
     limit = max(MAX_VALUES, MAX_SPREAD * len(data)) if _max_decoded is None else _max_decoded

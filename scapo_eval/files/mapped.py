@@ -90,11 +90,11 @@ def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
             begin = content.tell()
             if by_columns or kind.hasobject or begin + kind.itemsize * math.prod(shape) != member.file_size:
                 return None
-            while content.read(1 << 20):  # to the end, where its checksum is compared
+            while content.read(1 << 20):  # read to the end, where the checksum is compared
                 pass
     stream.seek(member.header_offset)
     header = stream.read(30)
-    begin += stream.tell() + sum(struct.unpack("<HH", header[26:]))  # its name, its further fields
+    begin += stream.tell() + sum(struct.unpack("<HH", header[26:]))  # file name and extra fields
     stream.seek(0)
     file = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     array: NDArray[Any] = np.ndarray(shape, kind, buffer=file, offset=begin)

@@ -30,8 +30,8 @@ def refuse_feather(head: bytes, name: str) -> None:
         )
 
 
-_AT_ONCE = 256 * 2**20  # bytes that are decoded at a time, unless a file is damaged on purpose in a way of its own
-_DICTIONARY = 2  # parquet's number of such a page
+_AT_ONCE = 256 * 2**20  # number of bytes decoded at a time, except for some deliberately damaged files
+_DICTIONARY = 2  # parquet's code of this page type
 
 
 class Parquet:

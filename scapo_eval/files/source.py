@@ -33,9 +33,9 @@ Input = str | os.PathLike[str]
 """Input that is read as bytes: a path, ``-`` for standard input, or a :class:`Source`."""
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_ALWAYS_KEPT = 4 * 2**20  # bytes of a pipe, packed: more than any head takes
-_HASHED = 2**16  # bytes at a time: they stay in the processor's cache
-_IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies in a temporary file
+_ALWAYS_KEPT = 4 * 2**20  # compressed bytes of a pipe: more than any format check needs
+_HASHED = 2**16  # number of bytes per read, which fit into the processor cache
+_IN_MEMORY = 64 * 2**20  # maximum bytes in memory of a pipe that is read twice; the rest is in a temporary file
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Source:
         opened = self._opened()
         with self._faults():
             if not isinstance(opened, _Piped) and not self.packed:
-                opened.digest, self._hash = None, False  # whoever seeks reads parts
+                opened.digest, self._hash = None, False  # seeking means that only parts are read
             if isinstance(opened, _File) and not self.packed:
                 with open(opened.descriptor, "rb", closefd=False) as stream:
                     stream.seek(0)
@@ -230,7 +230,7 @@ class Source:
         with self.stream() as stream:
             if self.size is not None:
                 check_decoded(self.size, None, self.name)
-            sink = io.BytesIO()  # in pieces, and its content without another copy
+            sink = io.BytesIO()  # in pieces, without another copy of the content
             while chunk := stream.read(2**20):
                 sink.write(chunk)
                 check_decoded(sink.tell(), None, self.name)
@@ -273,7 +273,7 @@ class Source:
             self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
             try:
                 now = Identity.of(os.stat(self.path))
-            except OSError:  # unlinked: what was read of it is whole
+            except OSError:  # unlinked: the data that was read is complete
                 return
             self._bytes.identity.check(now, self.name)
 
@@ -681,7 +681,7 @@ def open_remote(uri: str) -> BinaryIO:
         if isinstance(error, FileNotFoundError) and uri.lower().startswith("hf://"):
             raise InputError(f"file not found{HUB_REMEDY}", path=uri) from None
         raise
-    except Exception as error:  # of a file system in Python, such as Hugging Face's: any library's
+    except Exception as error:  # any error of a Python file system, such as Hugging Face's
         reason = f"cannot be opened ({in_short(str(error) or type(error).__name__)})"
         raise InputError(reason + (HUB_REMEDY if uri.lower().startswith("hf://") else ""), path=uri) from None
     return stream

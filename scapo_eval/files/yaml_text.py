@@ -62,7 +62,7 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
     open_: list[_Node] = [_Node(root)]
     documents = 0
     for event in events:
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:  # that of an alias is what it stands for
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:  # for an alias, its target
             raise refuse("anchors and aliases (&name, *name) are not supported; repeat the text instead", event)
         if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
             if event.tag not in _TAGS_OF_TEXT:
@@ -123,7 +123,8 @@ def _scalar(event: Any, resolver: Any) -> Any:
     strings.
     """
     text: str = event.value
-    if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
+    # resolvers recognize values by their first characters
+    if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:
         return text
     import yaml
 

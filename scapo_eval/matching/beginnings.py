@@ -43,7 +43,7 @@ def _tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     head[ord(" ")] = np.where(letter >= 0, letter * _SECOND, -20_000)
     head[ord(",")] = 20_000
     tail = np.where(letter < 0, _NO_LETTER, letter)[:, None] + _LETTERS * ((letter >= 0)[:, None] & ~in_word)
-    tail[ord("_")] = tail[:, ord("_")] = -9_999  # which may stand for any other letter or mark
+    tail[ord("_")] = tail[:, ord("_")] = -9_999  # can represent any other letter or mark
     return head, tail
 
 
@@ -106,8 +106,8 @@ def _mask(pattern: re.Pattern[str], reader: _Reader, other: bool) -> NDArray[np.
     return mask
 
 
-# What has been read. Sets of codes are integers with one bit for each code. At "x" and "x.", they are sets of second
-# characters. At "y" and "y.", they are sets of the two ways in which a word may go on (1) or end (2).
+# State after each prefix. Sets of codes are integers with one bit for each code. At "x" and "x.", they are sets of
+# second characters. At "y" and "y.", they state whether a word can continue (1) or end (2).
 _State = str
 _Codes = int
 _Rest = Callable[[_State], _Codes]
@@ -185,7 +185,7 @@ class _Reader:
             characters = _characters(name, value)
             if self._certain:
                 if name == "LITERAL" or (name == "IN" and any(item == ord(" ") for _, item in value)):
-                    characters = characters._replace(space=False)  # another space may be there
+                    characters = characters._replace(space=False)  # another space can follow
                 return _surely(characters, state, onward)
             if state.isdigit():
                 return self._through_known(characters, state, onward)
@@ -204,7 +204,7 @@ class _Reader:
             return self._repeated(least, most, repeated, state, onward)
         if name == "AT" and str(value) == "AT_BOUNDARY":
             if self._certain and state == "x":
-                return 0  # a digit may follow
+                return 0  # a digit can follow
             if state.isdigit():
                 at = len(self._known) - int(state)
                 is_boundary = (not at or self._known[at - 1].isalnum()) != self._known[at].isalnum()

@@ -58,7 +58,7 @@ FUNCTION_WORDS = frozenset(
     """.split()
 )
 
-# Nouns in -ing, -ed, -ly or -s: the endings would take them for participles, adverbs and verbs.
+# Nouns in -ing, -ed, -ly or -s, whose endings are those of participles, adverbs and verbs.
 _NOUNS = frozenset(
     """
     accents access accessories actress address ads advertisements ally animals areas arms assembly atlas attractions
@@ -90,7 +90,7 @@ _NOUNS = frozenset(
     """.split()
 )
 
-# Parts, amounts, places within and makings of a thing: they are there only if the thing is.
+# Parts, amounts, places and materials of a thing, which are present only if the thing is present.
 PRESUPPOSING = frozenset(
     """
     ambiance area areas arm armrest armrests arms arrangement arrangements atmosphere back backdrop background
@@ -202,7 +202,7 @@ def noun_behind(text: str, end: int) -> str:
     return word if _is_noun(word, gap != " ") else ""
 
 
-# what bare plurals do in a scene: "Boats bob in the harbor."
+# verbs after bare plurals in a scene: "Boats bob in the harbor."
 _IN_A_SCENE = frozenset(
     """
     adorn beam bike bob bounce bow browse bump burn cast chase chat chatter cheer circle clap climb cling cluster

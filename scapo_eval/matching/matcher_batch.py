@@ -27,12 +27,13 @@ from .visible import disguises, is_disguised
 BATCH = 1024
 """Number of captions per NumPy pass. Much larger batches do not fit into the processor cache."""
 
-_NO_ASCII, _UNREAD = 254, 255  # in a table of ASCII characters: there is none; not asked for yet
-_SEPARATOR = "\0"  # between captions: a border that no alias can span
-_BORDER = _SEPARATOR * 8  # around a batch: the eight bytes at, and before the end of, any word
-_END = _SEPARATOR * 80  # behind a batch: what is read behind a word, such as the text between a cue and a mention
+_NO_ASCII, _UNREAD = 254, 255  # values in a table of ASCII characters: no character; not yet looked up
+_SEPARATOR = "\0"  # separator of captions, which no alias can span
+# padding of a batch, so that eight bytes can be read at the start and before the end of every word
+_BORDER = _SEPARATOR * 8
+_END = _SEPARATOR * 80  # padding after a batch, for reads beyond a word, such as the text between a cue and a mention
 
-Ints = NDArray[Any]  # of some integer type
+Ints = NDArray[Any]  # of any integer type
 
 
 class _ToAscii:
@@ -55,7 +56,8 @@ class _ToAscii:
         self._kept = {character for character in characters if not character.isascii()}
         self._quotes = '"' in characters
         self._with_underscore = [word for word in words if "_" in word]
-        self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
+        # by code point, filled when a character first occurs
+        self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)
         self._table[:128] = range(128)
         self._disguises = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
         self._disguises[[*map(ord, disguises())]] = True
@@ -78,7 +80,7 @@ class _ToAscii:
         for k in set(np.searchsorted(ends, disguises, side="right").tolist()) if len(disguises) else ():
             if is_disguised(texts[k]):
                 ascii_texts[k] = None
-        # only a letter or mark makes another one of the character before it
+        # only a letter or mark can change the preceding character
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
             ascii_text = joined[ends[k] - len(texts[k]) : ends[k]]
             if ascii_texts[k] is not None and (
@@ -151,7 +153,7 @@ class BatchMatcher:
 
     def find(self, texts: Sequence[str]) -> Found:
         """Returns the mentions and watched words in captions, which are searched in groups of about BATCH captions."""
-        size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
+        size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # close to BATCH, without a small last part
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         if len(passes) == 1:
             return passes[0]
@@ -234,7 +236,7 @@ _ONE_CASE = np.uint64(0x2020202020202020)
 _FULL = 1 << 56
 """Smallest integer that represents eight nonzero bytes."""
 
-_SLOTS = 1 << 16  # of a hash table
+_SLOTS = 1 << 16  # size of a hash table
 
 
 def _hash(keys: Ints) -> Ints:
@@ -287,10 +289,11 @@ class _TrieTables:
     The words of the vocabulary are numbered from 1. The number 0 represents any word outside the vocabulary.
     """
 
-    _PREFIXES = 1 << 18  # entries of the prefix filter
+    _PREFIXES = 1 << 18  # number of entries of the prefix filter
 
     def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
-        ids = {word: k for k, word in enumerate(dict.fromkeys((*trie.words, *watch)), 1)}  # the trie's words as there
+        # the words of the trie, in the same order
+        ids = {word: k for k, word in enumerate(dict.fromkeys((*trie.words, *watch)), 1)}
         raw = [b"", *(word.encode() for word in ids)]
         self._long = {k: word for k, word in enumerate(raw) if len(word) > 16}
         self._length = np.fromiter(map(len, raw), dtype=np.int64)
@@ -315,8 +318,8 @@ class _TrieTables:
         self._edge_targets = np.append(-1, edges)
         self._by_edge = _HashTable(_hash(self._edge_keys))
 
-        # Filters of the beginnings of aliases, by hash: of one word, two, three. So "in the", which begins aliases and
-        # occurs everywhere, is looked up only where an alias may go on behind it.
+        # Filters of the first one, two and three words of aliases, by hash. "In the", which begins aliases and is
+        # frequent, is therefore looked up only where an alias can continue.
         self._one = np.zeros(_SLOTS, dtype=np.uint8)
         self._two = np.full(self._PREFIXES, _ALONE, dtype=np.uint8)
         self._three = np.zeros(self._PREFIXES, dtype=bool)
@@ -332,7 +335,7 @@ class _TrieTables:
         self._two[prefix[trie.before[third]]] |= _LONGER
         self._three[prefix[third]] = True
 
-        # words that no noun phrase goes on with, by slot: a clash leaves one out, which costs a closer look only
+        # words that cannot continue a noun phrase, by slot: a collision omits one, which only costs an exact check
         self._closed = np.zeros((2, _SLOTS if look else 0), dtype=np.uint64)
         if look:
             head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
@@ -364,14 +367,14 @@ class _TrieTables:
         """Returns the mentions and watched words of ASCII captions."""
         joined = _SEPARATOR.join([_BORDER, *texts, _END])
         byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
-        # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
-        # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
+        # A block that is freed immediately: glibc then keeps as much memory for the arrays below. Otherwise, it would
+        # return the memory to the system after each pass and request it again, for up to half of a pass's time.
         np.empty(8 * len(byte), dtype=np.uint8)
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
         starts, ends = self._words(byte)
         eight = np.ndarray(shape=len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
-        head: Ints = eight[starts]  # not by _gather, which would first write out all eights
+        head: Ints = eight[starts]  # without _gather, which would first write all groups of eight bytes
         head |= _ONE_CASE
         head &= _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
         text = _Words(byte, starts, ends, eight, head, _hash(head))
@@ -562,8 +565,8 @@ class _TrieTables:
         begin inside it.
         """
         kept = np.ones(len(begin), dtype=bool)
-        np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
-        # of several in a row that are reached, the first is hidden by the match before it, which is kept
+        np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # not covered by a previous match
+        # of several overlapping matches, the first is hidden by the previous match, which is kept
         rows = (~kept[1:] & ~kept[:-1]).nonzero()[0] + 1
         before, reach = -1, -1
         for k, first, final in zip(rows.tolist(), begin[rows].tolist(), last[rows].tolist(), strict=True):

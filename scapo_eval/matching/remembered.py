@@ -66,7 +66,7 @@ class Remembered:
         slot = _slots(keys)
         ids = np.arange(self._next_id, self._next_id + len(keys))
         self._next_id += len(keys)
-        # of several texts for one slot, the last one stays
+        # if several texts share a slot, the last one is stored
         self._keys[slot], self._state[slot], self._id[slot] = keys, state, ids
         return ids
 

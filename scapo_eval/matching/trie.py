@@ -50,14 +50,14 @@ class AliasTrie:
         steps = PART.join(paths).split(PART)  # a join and a word in turn
         self.joins = {join: k for k, join in enumerate(dict.fromkeys((GAP, *steps[0::2])))}
         self.words = {word: k for k, word in enumerate(dict.fromkeys(steps[1::2]), 1)}
-        # an edge is known by one number; there is one more join than there are, for any other
+        # one number identifies an edge; the additional join represents all other joins
         self._of_join = len(self.words) + 1
         self._of_node = (len(self.joins) + 1) * self._of_join
         joins = np.fromiter(map(self.joins.__getitem__, steps[0::2]), dtype=np.int64)
         words = np.fromiter(map(self.words.__getitem__, steps[1::2]), dtype=np.int64)
         lengths = np.array([path.count(PART) for path in paths], dtype=np.int64) // 2 + 1
         step = np.cumsum(lengths) - lengths
-        node = np.zeros(len(paths), dtype=np.int64)  # that each path has reached
+        node = np.zeros(len(paths), dtype=np.int64)  # nodes that each path has reached
         keys = [np.zeros(1, dtype=np.int64)]  # of the edges to the nodes of each depth
         rest = np.arange(len(paths))
         while len(rest):
@@ -74,7 +74,7 @@ class AliasTrie:
         self.labels = np.full(len(key), NO_END, dtype=np.int64)
         self.labels[node] = ends
 
-        # the same for the walk over one text
+        # the same for single texts
         self._next = dict(zip(key.tolist(), range(len(key)), strict=True))
         names = [*self.words]
         self._roots = {names[self.word[node] - 1]: node for node in np.flatnonzero(self.depth == 1).tolist()}
@@ -99,7 +99,7 @@ class AliasTrie:
         numbers, joins, label, next_node = self.words, self.joins, self._label, self._next.get
         of_node, of_join = self._of_node, self._of_join
         matches: list[tuple[int, int, int]] = []
-        free = 0  # the first word behind the matches so far
+        free = 0  # first word after the matches so far
         for first in [k for k, word in enumerate(words) if word in self._roots]:
             if first < free:
                 continue

@@ -214,7 +214,7 @@ def find_uses_of(
 
 def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
     """Returns, for each of n mentions, the highest-ranked use that was found."""
-    uses = bytearray(n)  # plain integers: single places are written
+    uses = bytearray(n)  # Python integers, because single elements are written
     for row, use in chain.from_iterable(found):
         if use > uses[row]:
             uses[row] = use
@@ -280,7 +280,7 @@ def crossed_out(
         line = text.rfind("\n", 0, starts[row]) + 1
         mark = None
         if has_cross:
-            leads = _CHECKED.match(text, line)  # marks stand before the objects
+            leads = _CHECKED.match(text, line)  # marks precede the objects
             mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
         if mark is None and has_box:
             mark = _BOX_BEFORE.search(text, line, starts[row])
@@ -532,7 +532,7 @@ def _next_item(between: re.Match[str]) -> str:
     return ", " if "and" in between.group() else ""
 
 
-_MENTION = "\0"  # in place of each mention behind a cue
+_MENTION = "\0"  # replaces each mention after a cue
 State = Literal["over", "inside", "listed", "definite"]
 """State of a mention in the scope of a cue; see :func:`state_of`."""
 
@@ -558,7 +558,7 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         the scope if it is an item of a list. "definite": the caption presupposes the mention, and the scope continues.
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
-    # the first word behind it that may be the article of a thing taken for granted
+    # first word after it that can be the article of a presupposed thing
     first = rule.reach if cue.headed else int(rule.may_be_definite)
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
@@ -569,13 +569,14 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         begins = compiled(cue.after).match(scope)
         if not begins:
             return "over"
-        if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
+        if begins.lastgroup:  # not yet complete: the mention is one of its words
             return "definite"
         scope = scope[begins.end() :]
     if cue.lists:
         scope = (scopes.joint_of_any if cue.any_item else scopes.joint).sub(" or ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
-        return "over" if cue.phrase and not first else "definite"  # or over, as the next mention will find
+        # or the scope has ended, which the next mention detects
+        return "over" if cue.phrase and not first else "definite"
     if cue.phrase and "ing " in _SLEEPING.sub("", scope):
         return "over"
     words = scope.split()

@@ -52,7 +52,7 @@ Ints = NDArray[np.int64]
 
 _OVER, _LISTED, _DEFINITE = map(STATES.index, ("over", "listed", "definite"))
 
-# how often a cue, and a rule for the mention before a cue, are met before their expressions are worth reading
+# number of occurrences of a cue, and of a rule for the preceding mention, from which their expressions are analyzed
 _OFTEN, _OFTEN_BACK = 100, 200
 
 
@@ -197,7 +197,7 @@ class _Letters:
         if cue.then:
             self.then[row] = may_begin(compiled(cue.then))
         if not all(word.isalnum() for word in cue.words):
-            return  # the text before the last part of such a word is read
+            return  # the text before the last part of such a word is examined
         before, asks = np.ones(OTHER + 1, dtype=bool), np.zeros(OTHER + 1, dtype=bool)
         if cue.behind:
             before &= may_end(compiled(cue.behind))
@@ -316,7 +316,7 @@ class _Batch:
         self._byte = found.byte
         mentions = found.mentions
         self._caption = mentions.caption
-        self._starts, self._ends = mentions.start.data, mentions.end.data  # give plain integers
+        self._starts, self._ends = mentions.start.data, mentions.end.data  # return Python integers
         self._indptr = mentions.indptr.data
         offset = found.offset[self._caption]
         self._place = offset + mentions.start
@@ -390,7 +390,8 @@ class _Batch:
             columns = self._caption[row], cue_end[near[by_hand]] - at, found.mentions.start[row], row, of[by_hand]
             parts.append(in_scope(texts, starts, ends, indptr, _rows(*columns)))
             scopes, asks = scopes.only(~by_hand), asks[~by_hand]
-        uses_found = np.frombuffer(highest(len(starts), parts), dtype=np.uint8)  # of a bytearray, so it can be written
+        # from a bytearray, so that it is writable
+        uses_found = np.frombuffer(highest(len(starts), parts), dtype=np.uint8)
         for rows, use in self._in_scope(scopes, asks):
             np.maximum.at(uses_found, rows, use)
         return uses_found
@@ -431,7 +432,7 @@ class _Batch:
             kept = kept[self._caption[row[kept]] == self._caption[scopes.row[kept]]]
             kept = kept[self._place[row[kept]] - scopes.cue_end[kept] <= rules.own_reach[scopes.rule[kept]]]
             scopes = scopes._replace(begin=self._until[scopes.row], parent=ids, row=row).only(kept)
-            asks = np.zeros(len(kept), dtype=bool)  # the first mention has told
+            asks = np.zeros(len(kept), dtype=bool)  # decided by the first mention
 
     def _states(self, scopes: _Scopes) -> list[int]:
         """Returns the states of mentions in the scopes of cues, as positions in STATES."""

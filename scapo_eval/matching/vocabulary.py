@@ -348,7 +348,7 @@ PART = "\0"
 """Separator between the parts of an alias path. No part contains this character."""
 
 _GAP_OF_PATH = f"{PART}{GAP}{PART}"
-# small letters, digits and single spaces, as nine in ten aliases are: read in a tenth of the time
+# lower-case letters, digits and single spaces, as in 90 % of aliases: parsed in a tenth of the time
 _is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmatch
 
 
@@ -403,7 +403,7 @@ def _conflicts(
 ) -> list[str]:
     faults: list[str] = []
     owners: dict[str, tuple[str, str]] = {}  # path of an alias -> its first label, and the alias
-    shared: dict[str, dict[str, str]] = {}  # the same of those with several labels: label -> alias
+    shared: dict[str, dict[str, str]] = {}  # aliases with several labels: label -> alias
     for label, aliases in table.items():
         if not label.strip():
             faults.append("a label is empty")

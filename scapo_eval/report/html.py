@@ -158,7 +158,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         percent=percent,
         payloads=payloads,
     )
-    return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep it
+    return text.encode("utf-8", "replace")  # an unpaired surrogate has no UTF-8 representation; packed texts keep it
 
 
 def _csp_hash(text: str) -> str:

@@ -157,7 +157,7 @@ class UnitReader:
         """
         kind, label, other, value, _ = parts.T
         fact = parts.copy()
-        fact[:, 4] = 2  # a fact, which no false claim is counted with
+        fact[:, 4] = 2  # a fact, which excludes false claims from the count
         fact[kind == _COUNT, 3] = 0
         for said, inverse in _INVERSE.items():
             if said in values and inverse in values:

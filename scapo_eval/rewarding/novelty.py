@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns, SpanColumns
 
 _WORD = re.compile(r"[^\W_]+")
-_THING, _BORDER = "\0", "\1"  # in place of each mention; before and behind a piece
+_THING, _BORDER = "\0", "\1"  # replaces each mention; precedes and follows a piece
 
 
 def fresh_share(texts: Sequence[str], spans: SpanColumns, mentions: MentionColumns) -> NDArray[np.float64]:

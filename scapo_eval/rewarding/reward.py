@@ -430,7 +430,7 @@ class RewardColumns:
         return TextCredit.of(self.responses, pieces, self.reward, r_reg=self.r_reg, faulty=self.errors)
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
+@dataclass(slots=True, eq=False)  # not frozen, because frozen dataclasses take three times as long to create
 class RewardResult:
     """The reward of one response, which is a view of one row of :class:`RewardColumns`.
 
@@ -680,7 +680,7 @@ class SubsentenceReward:
         rows, texts = list[Any](), list[str]()
         for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
             kind = type(image)
-            # canonical ids are looked up as they are: the pattern behind canonical_image_id costs 2 us
+            # canonical ids are looked up unchanged, because the pattern of canonical_image_id takes 2 us
             row = index.get(image) if kind is str else index.get(str(image)) if kind is int else None  # type: ignore[call-overload]
             try:
                 if row is None:
@@ -803,8 +803,8 @@ class SubsentenceReward:
         probability = None
         if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
             probability, state = state, np.where(state < 0, -1, state >= 0.5)
-        # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
-        # table keeps the first position of every (response, label).
+        # H: a claim is new if no earlier piece of its response contains the label. Because it is written
+        # backwards, the table keeps the first position of every (response, label).
         position = np.arange(len(piece))
         key = caption * n_labels + label
         first_at = np.empty(n * n_labels, dtype=np.int64)
@@ -877,7 +877,7 @@ class SubsentenceReward:
         reward = np.full(n, -config.r_reg)
         shares = np.broadcast_to(np.asarray(share, dtype=np.float64), (n,))
         probability = claims.known_probability
-        known = np.flatnonzero(probability >= 0)  # claims lie in the order of their pieces
+        known = np.flatnonzero(probability >= 0)  # claims are in the order of their pieces
         pieces, starts = np.unique(claims.piece[known], return_index=True)
         for k, of_piece in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
             p, is_first = probability[of_piece], claims.first[of_piece]
@@ -1062,7 +1062,7 @@ def _piece_at(
     and a character offset.
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
+    base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has its own position
     piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
     return piece
 

@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 _EOS, _TRUNCATED = get_args(Eos), get_args(Truncated)
 _SPACES = bytes(chr(c).isspace() for c in range(256))
-_WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white space lies above U+3000
+_WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # there is no white space above U+3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TextCredit:
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=bounds[1:])
         has_pieces = pieces.indptr[1:] > pieces.indptr[:-1]
-        last = np.where(has_pieces, pieces.indptr[1:] - 1, -1)  # the appended entry where there is none
+        last = np.where(has_pieces, pieces.indptr[1:] - 1, -1)  # the appended entry if there is none
         is_faulty = None
         if faulty:
             is_faulty = np.zeros(len(texts), dtype=bool)
@@ -129,7 +129,7 @@ class TextCredit:
         n = len(rows)
         if len(indptr) - 1 != n:
             raise InputError(f"offsets of {len(indptr) - 1} responses for {n} responses")
-        # the text of each token; for a single text a number, which takes half as long
+        # the text of each token; one number for a single text, which takes half the time
         row: Any = 0 if n == 1 else np.repeat(np.arange(n), indptr[1:] - indptr[:-1])
         written = (end > start).nonzero()[0]
         faulty = None if self.is_faulty is None else self.is_faulty[rows.start : rows.stop]
@@ -258,7 +258,7 @@ def _end_of_sequence(written: Ints, indptr: Ints) -> Ints:
     The end-of-sequence token is the first token without text after the last token with text.
     """
     before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
-    last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
+    last = np.append(written, -1)[before]  # before -1, the appended entry, if no token has text
     at: Ints = np.maximum(last + 1, indptr[:-1])
     at[at >= indptr[1:]] = -1
     return at

@@ -29,8 +29,8 @@ REPLACEMENT = "\ufffd"
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
-_COMPARED = 8  # decoded texts that are compared with the tokenizer's own at its first use
-_BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
+_COMPARED = 8  # number of decoded texts that are compared with those of the tokenizer at its first use
+_BLOCK = 8192  # number of tokens per step, whose arrays fit into the processor cache
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
@@ -230,7 +230,7 @@ class _TokenTable:
             base = np.repeat(bounds[:-1], np.diff(indptr))
             texts = [text[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
             return texts, SpanColumns(indptr, (begins - base).astype(np.int32), (ends - base).astype(np.int32))
-        # a character begins at every byte that continues none; where bytes are not UTF-8, see _with_replacements
+        # a character begins at every byte that is not a continuation byte; for invalid UTF-8, see _with_replacements
         data = np.frombuffer(joined, dtype=np.uint8)
         leads = (data & 0xC0) != 0x80
         texts = []
@@ -241,12 +241,12 @@ class _TokenTable:
                 rows = slice(int(indptr[k]), int(indptr[k + 1]))
                 text, leads[low:high] = self._with_replacements(joined[low:high], flat[rows], lengths[rows])
                 texts.append(text)
-        # the index, in its own text, of the character that each byte belongs to
+        # index of each byte's character within its text
         character = np.append(np.cumsum(leads), 0)
         counts = np.diff(indptr)
         before = np.repeat(np.where(bounds[:-1] > 0, character[bounds[:-1] - 1], 0), counts)
         written = lengths > 0
-        last = np.where(ends > 0, character[ends - 1], 0)  # characters begun up to each token's end
+        last = np.where(ends > 0, character[ends - 1], 0)  # number of characters that begin before each token's end
         start = np.where(written, character[np.minimum(begins, len(joined))] - 1, last) - before
         start = np.where(written, start, last - before)
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
@@ -268,7 +268,7 @@ class _TokenTable:
         if self.fallback is None:
             return _byte_level_replacements(data)
         edges = np.append(0, np.cumsum(lengths))
-        # skipped tokens write nothing and do not break a run of bytes
+        # skipped tokens have no text and do not interrupt a sequence of bytes
         rows = np.flatnonzero(lengths > 0)
         is_byte = self.fallback.take(ids[rows], mode="clip")
         border = np.flatnonzero(np.diff(is_byte.astype(np.int8))) + 1
@@ -313,7 +313,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
     """
     backend = _backend_of(tokenizer)
     size = backend.get_vocab_size(with_added_tokens=True)
-    with suppress(TypeError):  # an older tokenizers.Tokenizer, bare, takes no weak reference
+    with suppress(TypeError):  # an older tokenizers.Tokenizer does not support weak references
         table = _tables.get(tokenizer)
         if table is not None and table.size == size:
             return table
@@ -336,7 +336,7 @@ def _backend_of(tokenizer: Any) -> Any:
     """Returns the ``tokenizers.Tokenizer`` inside a tokenizer or processor."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        holder = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
+        holder = getattr(tokenizer, "tokenizer", tokenizer)  # the tokenizer of a processor
         backend = getattr(holder, "backend_tokenizer", holder)
     if not all(hasattr(backend, name) for name in ("decode_batch", "decoder", "get_added_tokens_decoder")):
         kind = type(tokenizer).__name__
@@ -365,7 +365,7 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
             if match and is_byte[k]:
                 pieces[k] = bytes.fromhex(match.group(1))
                 if pieces[k] >= b"\x80" or first.get(k) == pieces[k]:
-                    first.pop(k, None)  # one byte of a longer character says nothing alone
+                    first.pop(k, None)  # a single byte of a longer character cannot be decoded
         fallback = np.array([*is_byte, False])
     rows = [*pieces, b"", *first.values()]
     lengths = np.array(list(map(len, rows)), dtype=np.int64)
@@ -413,7 +413,7 @@ def _byte_of_character() -> dict[str, int]:
 def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
     try:
         return bytes(map(of_character.__getitem__, token))
-    except KeyError:  # an added token that is not written in the alphabet is its own text
+    except KeyError:  # the text of an added token outside the alphabet is the token itself
         return token.encode("utf-8")
 
 

@@ -49,7 +49,7 @@ _SLOT_BITS = 16
 _FACTOR = 0x9E3779B97F4A7C15
 _MASK = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 _SPACE = np.array([chr(c).isspace() for c in range(256)]) & (np.arange(256) < 128)
-_JOINS = ~_SPACE  # whether a character between two runs of letters and digits makes one word of them
+_JOINS = ~_SPACE  # whether a character joins two sequences of letters and digits into one word
 _JOINS[[0, ord("_")]] = False
 _CLOSES = np.isin(np.arange(256), [ord(closer) for closer in CLOSERS if closer.isascii()])
 
@@ -179,7 +179,7 @@ def clause_cuts(
     chunks = _chunks(byte, start, stop, owner, runs)
     opens = _openings(chunks)
     opens[(n_marks > one.MOST_MARKS)[owner]] = False
-    # a cut where enough words are before it in the sentence, and from it to the next opening
+    # a cut requires enough words before it in the sentence and after it up to the next opening
     words = np.append(0, np.cumsum(chunks.n_words))
     at = opens.nonzero()[0]
     until = (first + n_marks + 1)[owner[at]]

@@ -22,9 +22,9 @@ MAY_END_A_SENTENCE = frozenset("etc jr sr inc ltd co corp al ft fig vol no a.m p
 _ABBREVIATED = frozenset(word[-2:] for word in ABBREVIATIONS | MAY_END_A_SENTENCE)
 _OPENERS = frozenset("a an the this that it its he she they there these in on at to one two".split())
 
-# A run of marks, the closing quotes and brackets behind it, and the white space behind those (group 1). No character is
-# in two units, so a text of nothing but marks takes no longer than prose. One class comes first, because a search for
-# one of a class is fast; the look-behinds then tell which mark it was.
+# A sequence of marks, the closing quotes and brackets after it, and the following white space (group 1). Each character
+# is in one unit only, so a text of marks takes no longer than prose. One class comes first, because a search for a
+# class is fast; the look-behinds then identify the mark.
 _UNIT = re.compile(
     rf"[{SENTENCE_MARKS}{CLAUSE_MARKS}{re.escape(DASHES)}{LINE_ENDS}]"
     rf"(?:(?<=[{SENTENCE_MARKS}])[{SENTENCE_MARKS}]*[{re.escape(CLOSERS)}]*"
@@ -133,8 +133,8 @@ def _is_abbreviation(text: str, at: int) -> bool:
     """Returns True if the period at ``at`` belongs to an abbreviation, an initial or a list number."""
     ending = text[max(at - 2, 0) : at]
     if len(ending) == 2 and ending.isalpha() and ending.lower() not in _ABBREVIATED:
-        return False  # nearly all words, told by their last two letters
-    if ending[:1] == " " and ending[1:].isdecimal():  # a number of one digit, at once
+        return False  # most words, which are recognized by their last two letters
+    if ending[:1] == " " and ending[1:].isdecimal():  # a number with one digit
         return _begins_line(text, at - 1)
     begin = _word_begin(text, at)
     if begin == at:

@@ -84,11 +84,11 @@ _DISCOURSE_CLASSES = bytes(
 _SPACE_CHARACTERS = bytes(c for c in range(128) if _SPACES[c])
 _CLOSING_CHARACTERS = "".join(filter(str.isascii, CLOSERS)).encode()
 _PAD = b"\0" * 8
-_PASS = 600_000  # characters from which on the arrays of the rule discourse do not fit into the processor cache
-_LONG = 1500  # characters of a single text from which on arrays are faster
+_PASS = 600_000  # number of characters above which the arrays of the rule discourse do not fit into the processor cache
+_LONG = 1500  # number of characters of a single text above which arrays are faster
 
-# Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
-# sentence, dashes, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
+# ASCII replacements, with the same cuts, for common characters outside ASCII: a closing quote, an end of sentence,
+# dashes, and white space other than spaces and tabs. All other characters, which no rule uses, become one such byte.
 _TO_ASCII = {
     "\u2013": "-",
     "\u2014": _LONG_DASH.decode(),
@@ -99,7 +99,7 @@ _TO_ASCII = {
     **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
 }
 
-# Accented letters, as letters of the same case with which no listed word or abbreviation is written.
+# Accented letters are replaced by letters of the same case that no listed word or abbreviation contains.
 _ACCENTED = {
     code: "q" if chr(code).islower() else "Q"
     for code in range(0xC0, 0x180)
@@ -256,7 +256,7 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     separately.
     """
     if len(texts) == 1 and len(texts[0]) < _LONG:
-        return [""], [0]  # it is cut before the arrays would be made
+        return [""], [0]  # it can be segmented in less time than the arrays need
     simple = list(texts)
     slow: list[int] = []
     for k, text in enumerate(texts):
@@ -298,7 +298,7 @@ def _plain_cuts(
 
     blank = np.frombuffer(joined.translate(_BLANKS), dtype=np.uint8)
     begins = blank[:-1] > blank[1:]
-    begins[cut - 1] = True  # a cut inside a chunk (word--word) makes two of it
+    begins[cut - 1] = True  # a cut inside a chunk (word--word) divides it into two chunks
     chunks = np.zeros(len(joined), dtype=np.int32)  # chunks[k]: white-space chunks that begin at or before byte k
     np.cumsum(begins, out=chunks[1:])
     reached = chunks[cut - 1]
@@ -404,7 +404,7 @@ def _discourse_cuts(
             keep[first:last] &= (cut[first:last] <= low) | (cut[first:last] >= high)
             behind = first + int(np.searchsorted(cut[first:last], high))
             if behind < last and sentence[behind] and joined[cut[behind] : cut[behind] + 1].islower():
-                # a sentence goes on behind its quotation
+                # a sentence continues after its quotation
                 keep[behind] &= not low < _sentence_mark(joined, int(base[k]), int(cut[behind])) < high
     unclear: list[int] = []
     if mentions is not None:
@@ -424,7 +424,7 @@ def _discourse_cuts(
     before[same] = at[same - 1]
     last_end = base + widths
     goes_on = words[last_end[of]] > words[at]
-    prose_end = last_end.copy()  # behind a sentence mark without a word after it nothing is asked
+    prose_end = last_end.copy()  # a sentence mark without a following word needs no check
     np.minimum.at(prose_end, of[~goes_on], at[~goes_on])
     good = goes_on & (words[at] > words[before])
     at, of = at[good], of[good]
@@ -478,13 +478,13 @@ def _byte_boundaries(
     classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
     asking = kinds != 0
-    asking[1:] &= (kinds[1:] != kinds[:-1]) | (kinds[1:] == 2)  # the first mark of a run speaks for all of it
+    asking[1:] &= (kinds[1:] != kinds[:-1]) | (kinds[1:] == 2)  # the first mark of a sequence represents the sequence
     at = np.flatnonzero(asking)
     kind, previous, following = kinds[at], classes[at - 1], classes[at + 1]
     is_sentence, is_dash = kind == 1, kind == 3
     ends = following & (_SPACE | _BORDER) > 0  # white space, or the end of the text
     yes = (kind == 4) | (ends & (kind == 2)) | (ends & is_sentence)
-    # the definition is asked about runs of marks, closers and what is unclear below
+    # the reference implementation decides sequences of marks, closing marks and the unclear cases below
     other = ~ends & ~is_dash & (kind != 4)
     asked = other & ((following & _CLOSER > 0) | (is_sentence & (kinds[at + 1] == 1)))
     glued = np.flatnonzero(other & ~asked & is_sentence & (following & _UPPER > 0) & (previous & _LOWER > 0))
@@ -523,7 +523,7 @@ def _byte_boundaries(
     first = np.ones(len(cut), dtype=bool)
     first[1:] = cut[1:] != cut[:-1]
     starts = np.flatnonzero(first)
-    return cut[starts], np.logical_or.reduceat(sentence, starts)  # of duplicates one that ends a sentence counts
+    return cut[starts], np.logical_or.reduceat(sentence, starts)  # of duplicate cuts, the end of a sentence counts
 
 
 def _dashes(

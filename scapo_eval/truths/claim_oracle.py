@@ -418,7 +418,8 @@ def _said(scene: SceneGraph, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
     answer = (scene.answers or {}).get(asked_as(claim))
     judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
-    if scene.answers and not (scene.things or scene.counts or scene.complete):  # a judge's file, without annotations
+    # a file from a judge, without annotations
+    if scene.answers and not (scene.things or scene.counts or scene.complete):
         return "; ".join(judged)
     if claim.kind == "text":
         texts = [f"“{thing.text}”" for thing in scene.things if thing.text and claim.label in ("", thing.label)]

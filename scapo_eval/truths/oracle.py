@@ -321,7 +321,7 @@ class PresenceOracle(TruthColumns):
         label_rank, image_rank = _ranks(self.labels), _ranks(self.image_ids)
         width = len(self.labels)
         present = image_rank[self.owner] * width + label_rank[self.label_ids]
-        # whichever of the other two states is rarer tells the rest; a truth's own columns list that one, nearly always
+        # the rarer of the other two states determines the rest; the columns of a ground truth nearly always list it
         n_absent = len(self.image_ids) * width - len(present) - self.n_unknown
         state: State = 0 if self.n_unknown > n_absent else -1
         if (state == -1) == (self.absent is None):

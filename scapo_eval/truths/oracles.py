@@ -290,7 +290,8 @@ class JudgedOracle:
         self._values: dict[tuple[str, str], float] = {}
         lines = read_regular(self.path).split(b"\n") if self.path.exists() else []
         for number, line in enumerate(lines, 1):
-            if line and number < len(lines):  # the last line of a killed process is cut off: it is asked again
+            # the last line of a killed process is incomplete, so its request is repeated
+            if line and number < len(lines):
                 self._read(line, number)
 
     def __len__(self) -> int:
@@ -341,7 +342,7 @@ class JudgedOracle:
             with open(self.path, "ab+") as stream:
                 if stream.tell():
                     stream.seek(-1, os.SEEK_END)
-                    if stream.read(1) != b"\n":  # cut off by a kill
+                    if stream.read(1) != b"\n":  # incomplete, because the process was killed
                         _cut_last_line(stream)
                 stream.write(b"".join(dump_json(row) + b"\n" for row in rows))
         except OSError as error:

@@ -144,7 +144,7 @@ class _Picture:
     def __init__(self, place: int) -> None:
         self.place = place
         self.objects: list[dict[str, Any]] = []
-        self.numbers: dict[int, list[int]] = {}  # of a thing -> its places, one for each of its names
+        self.numbers: dict[int, list[int]] = {}  # thing -> its positions, one for each of its names
         self.relations: dict[tuple[int, str, int], None] = {}
 
     def add(self, image: _Image) -> None:

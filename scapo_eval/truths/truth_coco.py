@@ -13,7 +13,7 @@ from ..base.errors import InputError
 from ..files.json_text import json_fault, parse_json
 from .truth_columns import TruthColumns, columns_of_cells, refuse_duplicates
 
-_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what an array holds
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # type of the elements of an array
 
 
 class _Image(msgspec.Struct, gc=False):
@@ -70,7 +70,7 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
     except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and bytes that are not UTF-8
         raise InputError(f"not a valid COCO instances file: {error}", path=source) from None
     if data.count(b'"category_id"') != len(coco.annotations) or any(data.count(key) != 1 for key in _KEYS):
-        try:  # a look that is exact, and slow
+        try:  # exact but slow check
             parse_json(data, unique=True)
         except ValueError as error:
             raise json_fault(source, data, error) from None

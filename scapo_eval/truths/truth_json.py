@@ -80,7 +80,7 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
         InputError: If there are no images.
     """
     rows = TruthRows(source, faults)
-    hallucinated: set[str] = set()  # AMBER's words for what its images do not show
+    hallucinated: set[str] = set()  # AMBER's words for absent objects
     is_amber = False
     axis: list[str] | None = None
     world: LabelSet = "closed"
@@ -143,7 +143,7 @@ def write_json(truth: TruthColumns, path: str | Path) -> None:
     document: dict[str, Any] = {"objects": truth.objects()}
     if truth.world != "open-axis":
         document["labels"] = list(truth.labels)
-    if truth.world == "total":  # closed is what a map with labels is anyhow
+    if truth.world == "total":  # a map with labels is closed by default
         document["world"] = truth.world
     with atomic_write(path) as stream:
         stream.write(dump_json(document) + b"\n")

@@ -74,7 +74,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
         with atomic_write(folder / "scenes.jsonl") as stream:
             stream.write(b"\n".join(graphs) + b"\n")
     with atomic_write(folder / "vocabulary.yaml") as stream:
-        stream.write(json.dumps(words.document(), indent=1).encode())  # JSON is YAML
+        stream.write(json.dumps(words.document(), indent=1).encode())  # JSON is a subset of YAML
     with atomic_write(folder / "world.toml") as stream:
         stream.write(to_toml(settings(world, folder)).encode())
 

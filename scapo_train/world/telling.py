@@ -42,7 +42,7 @@ CLAIMED = ("count", "attribute", "relation")
 
 _NUMBERS = ("one", "two")
 _SIDES = {0: "left", 2: "right"}
-_SINGLE = tuple(form for form in ONE if "one" not in form.split())  # where it would be a number
+_SINGLE = tuple(form for form in ONE if "one" not in form.split())  # if it were a number
 _MANY = tuple(form.replace("There is", "There are") for form in _SINGLE)
 _PLACE = "The {} is on the {}."
 _COLOR = f"(?:{'|'.join(COLORS)})"

@@ -27,7 +27,7 @@ def test_more_processes_than_gpus_is_a_fault_with_a_remedy(tmp_path: Path) -> No
     done = subprocess.run(
         [*launcher, "-m", "scapo_train", str(tmp_path / "config.toml")], capture_output=True, text=True, timeout=300
     )
-    reason = f"{gpus + 1} processes want a GPU each, but this machine has {gpus}: --nproc-per-node {gpus}"
+    reason = f"{gpus + 1} processes need a GPU each, but this machine has {gpus}: --nproc-per-node {gpus}"
     assert done.stderr.count(f"scapo_train: {reason}") == 1
     assert "exitcode  : 2" in done.stderr
 

@@ -312,10 +312,10 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     ("place", "raised", "said"),
     [
         ("update.Updater.update", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
-         r"out of memory in step 1 \(update\): CUDA out of memory; these settings .*micro_batch_tokens = 4096, "),
+         r"out of memory in step 1 \(update\): CUDA out of memory; .* optim.micro_batch_tokens = 4096, "),
         ("rollout.PolicySampler.sample", RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
-         r"out of memory in step 1 \(rollout\): .*need less memory: rollout.prompts_per_batch = 8, "),
-        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*less memory: model.reference"),
+         r"out of memory in step 1 \(rollout\): .*settings need less memory: rollout.prompts_per_batch = 8, "),
+        ("loop.load_policy", MemoryError(), r"before the first step: .*need less memory: model.reference"),
     ],
     ids=["update", "rollout", "loading"],
 )  # fmt: skip

@@ -78,7 +78,7 @@ def draw_pairs(
     rows_of, places = np.nonzero(eligible[:, columns] & (matrix[:, columns] == 1))
     if present is None:
         present = PRESENT_PER_LABEL * len(columns)
-    # 0 is the present draw's: a generator seeded by [a, b] would be the one of [a, b, 0]
+    # 0 is used by the draw of present cells, and numpy seeds [a, b] and [a, b, 0] equally
     pooled = np.random.default_rng([seed, round_number, 0])
     chosen = pooled.choice(len(rows_of), min(present, len(rows_of)), replace=False)
     parts: list[tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]] = []

@@ -193,7 +193,7 @@ class Round:
         if self._file is None:
             raise InputError("the round is read-only", path=str(self.path))
         data = b"".join(dump_json(line) + b"\n" for line in lines)
-        if os.write(self._file, data) < len(data):  # disk full: leave no half line behind
+        if os.write(self._file, data) < len(data):  # disk full: remove the incomplete line
             os.ftruncate(self._file, self._size)
             raise InputError("cannot be written: no space left on device", path=str(self.path))
         os.fsync(self._file)
@@ -237,7 +237,7 @@ class Round:
                 self._take(parse_json(text))
         except InputError:
             raise
-        except Exception as error:  # whatever a line that is not one of these leads to
+        except Exception as error:  # any error caused by an invalid line
             reason = f"damaged: {type(error).__name__}: {error}"
             raise InputError(reason, path=str(self.path), line=number) from None
 

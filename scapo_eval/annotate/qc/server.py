@@ -151,7 +151,8 @@ class QcServer(ThreadingHTTPServer):
             try:
                 return picture(self._store.paths[int(row)])
             except (images.ImageFault, MissingExtra) as fault:
-                return _json({"fault": str(fault)})  # not 404: the page says so itself, the console stays silent
+                # not 404: the page reports the fault, without an error in the console
+                return _json({"fault": str(fault)})
         raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def post(self, place: str, body: Any) -> tuple[bytes, str]:
@@ -182,7 +183,7 @@ class QcServer(ThreadingHTTPServer):
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the picture can be shown: answer yes, no or unsure")
         try:
             self._round.answer(pair, answer, by=self._by, version=version)
-        except AnswerConflict as reason:  # no fault of the page: it takes over what the other tab has done
+        except AnswerConflict as reason:  # not an error of the page, which then loads the other tab's answers
             return {"refused": str(reason), **self._answers()}
         return {"version": self._round.versions[pair], "events": sum(self._round.versions)}
 
@@ -281,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Refused as refusal:
             status = refusal.status
             body, mime = _json({"error": str(refusal)})
-            self.close_connection = True  # a body that nobody has read may follow
+            self.close_connection = True  # an unread body may follow
         self.send_response(status)
         for name, value in {**_HEADERS, "Content-Type": mime, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
@@ -290,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(body)
-        except (BrokenPipeError, ConnectionResetError):  # the browser has gone on to another picture
+        except (BrokenPipeError, ConnectionResetError):  # the browser has moved to another picture
             self.close_connection = True
 
     def _place(self) -> str:
