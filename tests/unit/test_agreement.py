@@ -88,7 +88,7 @@ MIXED_UP: dict[str, tuple[list[str], list[str], str]] = {
 @pytest.mark.parametrize("case", MIXED_UP)
 def test_captions_of_other_images_are_refused_with_the_likely_cause(case: str) -> None:
     ids, said, cause = MIXED_UP[case]
-    with pytest.raises(InputError, match="do not belong to the images whose ids they carry") as refused:
+    with pytest.raises(InputError, match="do not belong to the images with their ids") as refused:
         scored(ids, said)
     assert cause in str(refused.value)
     assert "--any-ids" in str(refused.value)

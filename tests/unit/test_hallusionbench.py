@@ -92,7 +92,7 @@ def test_the_two_question_sets_are_told_apart(own: str, tmp_path: Path) -> None:
     assert any("LH, VI and Mixed need" in note for note in alone.notes)
     with pytest.raises(InputError, match="text_only: out against in"):
         compare([full, figures])
-    with pytest.raises(InputError, match="nothing to count"):
+    with pytest.raises(InputError, match="no question is asked without a figure"):
         scored(lines(tmp_path / "own.jsonl", ({**r, "label": "no"} for r in rest)), None, "in")
 
 

@@ -193,7 +193,7 @@ def test_two_files_with_the_same_figure_are_refused(
     b = lmms(tmp_path / "b.json", {"mmmu_val": {"mmmu_acc,none": 0.6}})
     code, out, err = run(capfd, monkeypatch, "import", a, b)
     assert (code, out) == (2, "")
-    assert "b.json: gives 'mmmu_accuracy' for 'Qwen2.5-VL-7B-Instruct', as " in err
+    assert "b.json: contains 'mmmu_accuracy' for 'Qwen2.5-VL-7B-Instruct', as does " in err
     code, _, err = run(capfd, monkeypatch, "import", a, "--as", "captions")
     assert code == 2
     assert "not for finished results" in err

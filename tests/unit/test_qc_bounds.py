@@ -45,7 +45,7 @@ def test_bounds_solve_their_equations_in_exact_arithmetic(wrong: int, checked: i
 def test_nothing_checked_says_nothing() -> None:
     assert clopper_pearson(0, 0, 0.01) == (0.0, 1.0)
     assert wrong_cells(0, 0, 50, 0.01) == (0, 50)
-    with pytest.raises(ValueError, match="31 of 30"):
+    with pytest.raises(ValueError, match="31 wrong of 30 checked"):
         clopper_pearson(31, 30, 0.01)
     with pytest.raises(ValueError, match="checked of 20"):
         wrong_cells(0, 30, 20, 0.01)
