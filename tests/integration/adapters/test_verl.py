@@ -209,7 +209,7 @@ def test_a_truth_of_another_data_set_ends_the_run(
         return adapter.compute_score("coco", "A dog.", None, {"image_id": image}, **given)["score"]
 
     assert [score(image) for image in ("x", "y", "1", "x", "y")] == [0.0, 0.0, 1.0, 0.0, 0.0]
-    with pytest.raises(InputError, match=r"3 rows have no reward; the last: .*unknown image id 'z'"):
+    with pytest.raises(InputError, match=r"3 consecutive rows have no reward; the last: .*unknown image id 'z'"):
         score("z")
 
 
