@@ -41,7 +41,7 @@ class Compare(click.Command):
         command = command_of(SETS[benchmark])
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
-        if len(context.params[files or ""]) < 2 and not context.resilient_parsing:
+        if not context.resilient_parsing and len(context.params[files or ""]) < 2:
             raise click.UsageError(
                 f"only one file, so there is nothing to compare; to score it: scapo-eval {benchmark}", context
             )

@@ -13,7 +13,7 @@ from ..base.version import __version__
 from ..files.files import read_bytes
 from ..matching.vocabulary import is_word_list
 from ..readers.data_set import files_at
-from ..readers.formats import recognize_file
+from ..readers.formats import recognize_file, verb_of_questions
 
 _LOOKED_AT = 60
 """Maximum number of files in a folder that are opened for recognition."""
@@ -106,8 +106,7 @@ def _commands(known: Mapping[str, Sequence[_Found]]) -> list[str]:
     given += ["--vocabulary", names["vocabulary"][0]] if given and len(names.get("vocabulary", ())) == 1 else []
     if "questions" in names and "answers" in names:
         questions = known["questions"][0]
-        verb = "pope" if {"question_id", "text", "label"} <= questions.record.keys() else "yesno"
-        return [shell(verb, names["answers"][0], "--questions", questions.name)]
+        return [shell(verb_of_questions(questions.record), names["answers"][0], "--questions", questions.name)]
     if captions and given:
         return [
             shell(*captions, *given),

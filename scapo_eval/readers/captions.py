@@ -368,7 +368,7 @@ def _without_answers(blocks: Iterator[AnyBlock], name: str, readable: bool = Fal
             break
     else:
         if n_answers:
-            reason = f"every text answers yes or no ({n_answers:,} records); pope and yesno score such answers"
+            reason = f"every text answers yes or no ({n_answers:,} records), so these are answers, not captions"
             advice = KINDS["answers"].advice(name) if readable else f"; {_NOT_READABLE}"
             raise InputError(reason + advice, path=name)
     yield from begun

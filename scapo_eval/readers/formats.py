@@ -476,6 +476,11 @@ def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
     yield ForeignCaption(line, image, text_in(row, "text"), model, prompt)
 
 
+def verb_of_questions(first: Record) -> str:
+    """Returns the verb that scores answers to the questions in a file with the given first record."""
+    return "pope" if {"question_id", "text", "label"} <= first.keys() else "yesno"
+
+
 def _pope_answer(row: Record, line: int) -> Answer:
     """Reads one answer in POPE's format. POPE answers have no ids. The line number, counted from 1, therefore
     identifies the question.

@@ -19,7 +19,7 @@ from scapo_eval.results.benchmark import SUMMARIES, VERB_OF
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = "".join((CHECKOUT / "docs" / name).read_text() for name in ("benchmarks.md", "protocols.md", "claims.md"))
-BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = [block for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) if "pip install" not in block]
 LINKS = {
     "base.jsonl": "coco_chair/captions/llava-1.5_greedy.jsonl",
     "ours.jsonl": "coco_chair/captions/llava-1.5_ours.jsonl",

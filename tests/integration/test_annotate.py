@@ -182,7 +182,7 @@ def test_a_person_s_verdict_and_one_in_words_have_no_probability(cli: Cli, start
     (run / "probabilities.log").write_bytes((run / "probabilities.log").read_bytes() + b"half")
     assert np.array_equal(Store.open(run).probabilities[1:], after.probabilities[1:], equal_nan=True)
     (run / "probabilities.log").write_bytes(b"\xff" * 14)
-    with pytest.raises(InputError, match="a probability names row 4294967295"):
+    with pytest.raises(InputError, match="a probability refers to row 4294967295"):
         Store.open(run)
 
 

@@ -242,7 +242,7 @@ def test_judged_claims_and_an_earlier_matrix_are_not_asked_again(run: Run, start
     nothing = write(folder / "scenes.jsonl", [{"image_id": 1, "objects": [{"name": "dog"}]}])
     code, _, told = run("annotate", "coarse", images, "--judged", nothing, "-o", folder / "none", *asking)
     assert code == 2
-    assert f"{nothing}: no judged claim of count, attribute, relation, text about the images" in told
+    assert f"{nothing}: no judged claims about the images (kinds: count, attribute, relation, text)" in told
 
 
 def test_unreadable_answers_are_listed_and_never_guessed(run: Run, start: Start, folder: Path) -> None:
@@ -305,7 +305,7 @@ def test_what_users_get_wrong(run: Run, start: Start, folder: Path) -> None:
         return told
 
     assert "'colour'" in refused(*asked, "--kinds", "colour")
-    assert "one claim a call" in refused(*asked, "--labels-per-call", 2)
+    assert "one claim per call" in refused(*asked, "--labels-per-call", 2)
     (folder / "prompt.txt").write_text("Is it so?")
     assert "the prompt has no {question}" in refused(*asked, "--prompt", folder / "prompt.txt")
     broken = folder / "broken.jsonl"

@@ -116,7 +116,7 @@ def test_amber_plain_and_augmented_into_the_paper_s_table_4(
     assert found["comparisons"][2]["difference"] == -figures["metrics"]["recall"]["value"]  # it never says no
     assert "description in the prompt" in table.stderr
     reversed_order = cli("augmented", augmented, plain, *data, "--resamples", 0)
-    assert "put the answers without descriptions first" in reversed_order.stderr
+    assert "list the answers without descriptions first" in reversed_order.stderr
 
 
 def test_prompts_reach_the_model_to_the_letter(ok: Cli, start: Start, tmp_path: Path) -> None:
@@ -314,9 +314,9 @@ def test_objects_listed_by_a_judge_into_object_halbench(cli: Cli, ok: Cli, start
     assert scored["counts"]["unread"] == 3
 
     retried = cli(*judge, "--retry")
-    assert "2 not readable" in retried.stderr
+    assert "2 unreadable" in retried.stderr
     assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
-    assert "2 not readable" in cli(*judge).stderr  # and what is known now stays known
+    assert "2 unreadable" in cli(*judge).stderr  # and what is known now stays known
     assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
     assert orjson.loads(Path(f"{objects}.run.json").read_bytes())["counts"]["unread"] == 2
 
@@ -381,7 +381,7 @@ def test_claims_judged_against_references_and_image(cli: Cli, ok: Cli, start: St
     assert scored["counts"]["unread"] == 2
     assert scored["counts"]["asked"] == 4 * 2  # also of those whose claims are unread
 
-    assert "1 not readable" in cli(*judge, "--retry").stderr
+    assert "1 unreadable" in cli(*judge, "--retry").stderr
     assert rows(verdicts)[3]["claims"] == ["Mumbling.", "A dog."]
     page = ok("report", verdicts, "--format", "html", "-o", tmp_path / "report.html")
     assert page.returncode == 0
@@ -422,7 +422,7 @@ def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
     folder = draw(tmp_path / "images", "1.png")
     for arguments, message in (
         (["describe", folder, "-o", "x.jsonl", "--model", "m", "--samples", 2], "temperature above 0"),
-        (["describe", folder, "-o", "-", "--model", "m"], "needs a file"),
+        (["describe", folder, "-o", "-", "--model", "m"], "requires a file"),
         (["describe", tmp_path / "none", "-o", "x", "--model", "m"], "file or folder not found"),
         (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),

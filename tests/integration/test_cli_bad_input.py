@@ -50,7 +50,7 @@ def write(name: str, records: list[Any]) -> str:
 @pytest.mark.parametrize(
     ("records", "what", "remedy"),
     [
-        (LLAVA, "LLaVA answers", "convert them: scapo-eval import x.jsonl --as captions"),
+        (LLAVA, "LLaVA answers", "if they are captions: scapo-eval import x.jsonl --as captions"),
         (POPE, "LLaVA answers", "pope answers (scapo-eval pope)"),
         (AMBER, "own answers", "AMBER's descriptions (scapo-eval amber)"),
         (
@@ -86,7 +86,7 @@ def test_captions_of_several_models(refused: Refusal, verb: str) -> None:
 def test_judgements_that_are_none(refused: Refusal, verb: str, wanted: str) -> None:
     message = refused(verb, write("x.jsonl", MIXED))
     assert message.startswith("scapo-eval: x.jsonl:1: ")
-    assert f"none of the 3 records holds {wanted}; they look like own captions (image_id, caption)" in message
+    assert f"none of the 3 records contains {wanted}; they look like own captions (image_id, caption)" in message
 
 
 ONE_PROCESS = {record.verb: record.one_process for record in benchmarks() if record.engine is None}

@@ -327,7 +327,7 @@ def test_identical_errors_are_said_once(run: ScapoEval, world: Path) -> None:
     assert code == 2
     assert err.count("\n") == 1
     assert "missing key 'caption' (found: image_id, txt)" in err
-    assert "scapo-eval import" in err
+    assert "name the keys: scapo-eval score other.jsonl --image-key image_id --caption-key txt" in err
     assert "(30 records, lines 1-30)" in err
 
 

@@ -129,7 +129,10 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["report", "empty", "-o", "r.html"], "empty: the folder holds no file in .jsonl, .json or .parquet"),
+        (
+            ["report", "empty", "-o", "r.html"],
+            "empty: the folder holds no file in .jsonl, .json, .parquet, .csv or .tsv",
+        ),
         (
             ["report", "results.json", "--name", "x=y"],
             "system 'x' not found, so it cannot be renamed (there are base, ours)",

@@ -277,7 +277,7 @@ def test_warnings_are_one_line_on_standard_error(world: Path, tmp_path: Path) ->
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 0
     warnings = done.stderr.decode().splitlines()
-    assert len([line for line in warnings if "dropped" in line]) == 1
+    assert len([line for line in warnings if "are ignored" in line]) == 1
     assert "did you mean 'couch' for 'couchs'" in done.stderr.decode()
     assert run(*arguments, "-q", cwd=tmp_path).stderr == b""
 
@@ -450,7 +450,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
         (("a.jsonl", *OPTIONS, "--no-such-option"), "No such option"),
         (("a.jsonl", *OPTIONS, "--workers", "0"), "--workers"),
         (("a.jsonl", *OPTIONS, "--fail-under", "cap_score"), "expected METRIC=VALUE"),
-        (("a.jsonl", "b.jsonl", *OPTIONS, "--per-caption", "x"), "one caption file at a time"),
+        (("a.jsonl", "b.jsonl", *OPTIONS, "--per-caption", "x"), "--per-caption accepts only one caption file"),
         (("a.jsonl", *OPTIONS, "--per-caption", "no/such/folder/x"), "no/such/folder/x: cannot be written"),
         (("a.jsonl", *OPTIONS, "-o", "no/such/folder/x"), "no/such/folder/x: cannot be written"),
         (("a.jsonl", *OPTIONS, "--per-caption", "/dev/full"), "/dev/full: cannot be written: No space left"),

@@ -281,7 +281,7 @@ def test_a_setting_that_a_server_refuses_is_left_out_with_a_warning(start: Start
     assert sorted(body["seed"] for body in bodies) == list(range(12))
     assert len(told) == 2
     assert told[0].startswith("the server does not accept top_k (0 was requested), so it is omitted")
-    assert "min_p (0.2 was asked for)" in told[1]
+    assert "min_p (0.2 was requested)" in told[1]
     assert set(engine.card["sampling"]) == set(NEUTRAL) - {"top_k", "min_p", "seed"}
 
 

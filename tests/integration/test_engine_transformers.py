@@ -233,7 +233,7 @@ def test_a_server_and_the_own_engine_draw_alike_whatever_the_checkpoint_says(
     }  # fmt: skip
     run(server, [Request.of("a", None, Sampling(max_tokens=1, presence_penalty=0.5))])
     assert len(told) == 1
-    assert "presence_penalty (0.5 was asked for)" in told[0]
+    assert "presence_penalty (0.5 was requested)" in told[0]
 
 
 def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Path, tmp_path: Path) -> None:

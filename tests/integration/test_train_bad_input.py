@@ -197,7 +197,7 @@ def test_the_pictures_that_may_be_bad_as_a_share(lab: Any, capsys: pytest.Captur
     damage(lab, [3, 7])
     assert main(lab.run("some", "data.max_bad=0.2", "run.export=false")) == 0
     assert main(lab.run("few", "data.max_bad=0.1", "run.export=false")) == 2
-    assert "with 1 others: more than data.max_bad = 0.1" in capsys.readouterr().err
+    assert "like 1 others: more than data.max_bad = 0.1" in capsys.readouterr().err
 
 
 def test_images_that_the_truth_does_not_know_can_be_skipped(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +212,7 @@ def test_labels_without_truth_are_counted(lab: Any, capsys: pytest.CaptureFixtur
     assert main(lab.run("run", "data.vocabulary=dopa160", "run.steps=1", "run.export=false")) == 0
     labels = len(json.loads((lab.folder / "truth.json").read_text())["labels"])
     said = capsys.readouterr().err
-    assert f"{160 - labels} of 160 labels of the vocabulary 'dopa160' have no truth" in said
+    assert f"{160 - labels} of 160 labels of the vocabulary 'dopa160' have no ground truth" in said
 
 
 def test_a_prompt_longer_than_the_positions_of_the_model(lab: Any, refused: Callable[..., str]) -> None:

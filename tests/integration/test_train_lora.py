@@ -151,7 +151,9 @@ def test_targets_among_experts(tiny: ModuleType, tmp_path: Path, exact_norms: Ca
         assert (found[0][0] - layer.get_base_layer()(hidden, chosen, shares)).abs().max() > 1e-3
         for own, theirs in zip(*found, strict=True):
             torch.testing.assert_close(own, theirs, rtol=1e-12, atol=1e-12)
-    with pytest.raises(InputError, match=r"lora.dropout: adapters of experts \(gate_up_proj, down_proj\) take none"):
+    with pytest.raises(
+        InputError, match=r"lora.dropout: adapters of experts \(gate_up_proj, down_proj\) do not support dropout"
+    ):
         load_policy(Model(path=path), 1.0, ONE, lora=Lora(rank=2, dropout=0.1))
     load_policy(Model(path=path), 1.0, ONE, lora=Lora(rank=2, dropout=0.1, targets=("q_proj",)))
 

@@ -174,7 +174,7 @@ def test_a_finished_experiment_is_not_done_again(
     assert (folder / "dynamics.png").read_bytes() == picture
     capsys.readouterr()
     assert command.main(["--output", str(output), "--seeds", "1"]) == 2  # other lessons
-    assert "holds another world" in capsys.readouterr().err
+    assert "contains another world" in capsys.readouterr().err
 
 
 def test_a_grid_runs_what_is_missing_and_records_what_failed(

@@ -184,11 +184,11 @@ TOLD = [
     ("c.jsonl --truth wide_bad.csv", "wide_bad.csv:3: column 'cat' must be 1, 0, -1 (unknown), a count or"),
     ("c.jsonl --truth wide_text.csv", "columns with text: 'split' ('val'); remove them"),
     ("c.jsonl --truth objects.json", 'write a list of names, such as ["dog", "cat"] (3 records)'),
-    ("yes.jsonl --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.jsonl"),
-    ("yes.csv --truth t.json", "pope and yesno score such answers; to score them: scapo-eval yesno yes.csv"),
+    ("yes.jsonl --truth t.json", "so these are answers, not captions; to score them: scapo-eval yesno yes.jsonl"),
+    ("yes.csv --truth t.json", "so these are answers, not captions; to score them: scapo-eval yesno yes.csv"),
     (
         "own_yes.jsonl --truth t.json",
-        "every text answers yes or no (2 records); pope and yesno score such answers; rename the keys",
+        "every text answers yes or no (2 records), so these are answers, not captions; rename the keys",
     ),
     ("two_texts.jsonl --truth t.json", "the keys 'text' and 'answer' name different captions; choose one"),
     ("two_images.jsonl --truth t.json", "the keys 'image' and 'file' name different images; choose one"),
@@ -215,7 +215,7 @@ TOLD = [
     ("scor c.jsonl", "did you mean 'score'?"),
     ("c.jsonl --truth t.json --on_bad_record skip", "Did you mean '--on-bad-record'?"),
     ("c.jsonl --truth t.json --metrics hallucination", "known: hal_rate, cover_rate, cap_score"),
-    ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: also an input and would be overwritten"),
+    ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: is also an input and would be overwritten"),
     ("compare c.jsonl c.jsonl", "not a results file"),
     ("pope c.jsonl", "it holds no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
@@ -293,7 +293,7 @@ def test_unknown_images_are_told_once_with_their_number(run: Run) -> None:
     lines = err.splitlines()
     assert len(lines) == 4
     assert "unknown image id '41' (not in most.json)" in lines[0]
-    assert lines[3].endswith("--on-unknown-image skip leaves them out (7 records, lines 44-50)")
+    assert lines[3].endswith("or omit them with --on-unknown-image skip (7 records, lines 44-50)")
     assert run("many.jsonl", "--truth", "most.json", "--on-unknown-image", "skip", "-q")[0] == 0
 
 
