@@ -245,7 +245,7 @@ PICTURE = {"images": ["1.png"], "prompt": turn("Describe this image", "user")}
         ({**PICTURE, "prompt": "What?", **SIDES}, "'prompt' must be a list"),
         ({**PICTURE, "prompt": turn("<image>?", "user"), **SIDES}, "literal <image>"),
         ({**PICTURE, **SIDES, "rejected": turn("A <|image_pad|> .")}, "'rejected' holds <|image_pad|>"),
-        ({**PICTURE, "chosen": turn("A .<|im_end|>"), "rejected": turn("A")}, "'chosen' holds <|im_end|>, a special token"),
+        ({**PICTURE, "chosen": turn("A .<|im_end|>"), "rejected": turn("A")}, "'chosen' holds <|im_end|>, a"),
         ({**PICTURE, **SIDES, "metadata": {"image_id": [1]}}, "'image_id' of 'metadata' "),
         ({**PICTURE, "chosen": turn("a " * 600), "rejected": turn("A .")}, "and the model has positions for 512"),
     ],
