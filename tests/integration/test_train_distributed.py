@@ -161,7 +161,7 @@ def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> N
     assert said.count("has exited without a message") == 1
     assert "resume from the last checkpoint with --resume auto" in said
     assert "exitcode  : 75" in said or FIRST_ONLY in said
-    before_torchrun = said.partition("all ranks leave")[0]
+    before_torchrun = said.partition("all ranks exit")[0]
     assert "Traceback" not in before_torchrun
     assert all(not Path(f"/proc/{each}").exists() for each in ranks)
 
