@@ -115,5 +115,5 @@ def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[NumberedRec
         return
     values: Any = read_json(source)
     if not isinstance(values, list) or not values:
-        raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
+        raise InputError("the file contains no record (an empty JSON array)", path=display_name(path))
     yield from counted(source, ((k, v if isinstance(v, dict) else {key: v}) for k, v in enumerate(values, 1)))

@@ -119,7 +119,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         rows = counted(source, rows)
     first = next(rows, None)
     if first is None:
-        raise InputError("the file holds no record", path=name)
+        raise InputError("the file contains no record", path=name)
     if container == "JSON lines" and any(isinstance(first[1].get(key), (dict, list)) for key in ("results", "logs")):
         container = "JSON object"  # a whole document on one line
     return Rows(name, container, first[1], chain([first], rows))

@@ -85,7 +85,7 @@ def image_of(value: object) -> str | None:
 
 
 IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "image_source", "file_name", "filename")
-"""Accepted names of the image id in a ground truth."""
+"""Keys of the image of an answer or of a record for a judge."""
 
 _STATES = {
     **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
@@ -135,15 +135,20 @@ def names_image(key: str) -> bool:
     return any(plain_key(key) in names for names in _IMAGE_RANKS)
 
 
-def keys_named(record: Iterable[str], names: Sequence[str]) -> list[str]:
+def keys_named(record: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
     """Returns the keys of a record that are spellings of one of the names, in the order of the names.
 
     Args:
         record: Record or its keys.
         names: Names in the spelling that :func:`plain_key` returns.
     """
-    found = [key for key in record if isinstance(key, str) and plain_key(key) in names]
-    return sorted(found, key=lambda key: names.index(plain_key(key)))
+    return _keys_named(tuple(record), tuple(names))
+
+
+@lru_cache(maxsize=1024)  # the records of a file have the same keys
+def _keys_named(keys: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [key for key in keys if isinstance(key, str) and plain_key(key) in names]
+    return tuple(sorted(found, key=lambda key: names.index(plain_key(key))))
 
 
 def image_key(record: Record) -> str | None:
@@ -156,7 +161,7 @@ def image_key(record: Record) -> str | None:
     """
     for names in _IMAGE_RANKS:
         images = {key: image for key in keys_named(record, names) if (image := image_of(record[key])) is not None}
-        if len({file_name_of(canonical_image_id(image)) for image in images.values()}) > 1:
+        if len(images) > 1 and len({file_name_of(canonical_image_id(image)) for image in images.values()}) > 1:
             raise ValueError(_several("image", images))
         if images:
             return next(iter(images))

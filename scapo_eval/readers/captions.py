@@ -468,7 +468,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
     blocks = iter_line_blocks(source, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
-        raise InputError("the file holds no record (empty or only blank lines)", path=name)
+        raise InputError("the file contains no record (empty or only blank lines)", path=name)
     if head[1].lstrip()[:1] != b"[":
         yield Block(name, head[1], blank=head[0] - 1)
         yield from (Block(name, data) for _, data in blocks)

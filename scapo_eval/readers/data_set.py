@@ -88,7 +88,7 @@ class DataSet(Source):
         self.files = _members(self.path)
         if not self.files:
             endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
-            reason = f"the folder holds no file in {endings}" if os.path.isdir(self.path) else "no file matches"
+            reason = f"the folder contains no file in {endings}" if os.path.isdir(self.path) else "no file matches"
             raise InputError(reason, path=self.path)
         self._lines: list[int] = []
         self._sizes: list[int] = []

@@ -891,7 +891,7 @@ def wrong_kind(source: Recognized, wanted: str) -> InputError:
     """
     path, layout = source.rows.path, source.format
     advice = KINDS["captions"].advice(path) if layout.answer is None and layout.captions else layout.kind.advice(path)
-    return InputError(f"recognized as {layout.title}: it holds no {wanted}{advice}", path=path)
+    return InputError(f"recognized as {layout.title}: it contains no {wanted}{advice}", path=path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
     [
         (
             ["report", "empty", "-o", "r.html"],
-            "empty: the folder holds no file in .jsonl, .json, .parquet, .csv or .tsv",
+            "empty: the folder contains no file in .jsonl, .json, .parquet, .csv or .tsv",
         ),
         (
             ["report", "results.json", "--name", "x=y"],

@@ -130,7 +130,7 @@ def test_what_is_refused(run: Run) -> None:
     assert "none/*.jsonl: no file matches" in said
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
-    assert "parts: the folder holds no file in .jsonl, .json, .parquet, .csv or .tsv" in said
+    assert "parts: the folder contains no file in .jsonl, .json, .parquet, .csv or .tsv" in said
     Path("parts/0.jsonl").write_bytes(lines(CAPTIONS))
     code, _, said = run("score", "parts/*", "--truth", "truth.json", "-o", "parts/0.jsonl")
     assert code == 2

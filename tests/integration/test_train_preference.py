@@ -282,7 +282,7 @@ def test_what_a_newcomer_gets_wrong(lab: Any, pairs: Path, capsys: pytest.Captur
     pairs.write_text(lines[0] * 3)
     assert 'preference.loss = "symmpo" requires pairs about two pictures' in refused("preference.loss=symmpo")
     pairs.write_text("")
-    assert "the file holds no record" in refused()
+    assert "the file contains no record" in refused()
     assert not (lab.folder / "run" / "metrics.jsonl").exists()
 
 

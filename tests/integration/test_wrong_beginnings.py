@@ -208,7 +208,7 @@ TOLD = [
     ("inside.json --truth t.json", "the records are inside 'captions'; take them out: jq -c '.captions[]'"),
     ("lists.jsonl --truth t.json", "found an array; give each caption a record of its own"),
     ("foreign.jsonl --truth t.json", "name the keys: scapo-eval score foreign.jsonl --image-key nr --caption-key said"),
-    ("empty.jsonl --truth t.json", "the file holds no record"),
+    ("empty.jsonl --truth t.json", "the file contains no record"),
     ("python.jsonl --truth t.json", "python.jsonl:1: not valid JSON"),
     ("prose.txt --truth t.json", "neither JSON nor a table with at least two columns"),
     ("parts/*.csv --truth t.json", "parts/*.csv: no file matches"),
@@ -217,7 +217,7 @@ TOLD = [
     ("c.jsonl --truth t.json --metrics hallucination", "known: hal_rate, cover_rate, cap_score"),
     ("c.jsonl --truth t.json -o c.jsonl", "c.jsonl: is also an input and would be overwritten"),
     ("compare c.jsonl c.jsonl", "not a results file"),
-    ("pope c.jsonl", "it holds no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
+    ("pope c.jsonl", "it contains no answers; to score them: scapo-eval score c.jsonl --truth TRUTH"),
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
 ]
 

@@ -126,10 +126,10 @@ def test_blocks_hold_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # ---- refused ----
 
 REFUSED: list[tuple[str, bytes, str]] = [
-    ("empty", b"", ": the file holds no record"),
-    ("blank", b"\n \r\n\t\n", ": the file holds no record"),
-    ("only a bom", b"\xef\xbb\xbf", ": the file holds no record"),
-    ("empty array", b" [ ]\n", ": the file holds no record"),
+    ("empty", b"", ": the file contains no record"),
+    ("blank", b"\n \r\n\t\n", ": the file contains no record"),
+    ("only a bom", b"\xef\xbb\xbf", ": the file contains no record"),
+    ("empty array", b" [ ]\n", ": the file contains no record"),
     ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: not valid JSON: unexpected end of data"),
     ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: not valid JSON: unexpected content"),
     ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: not valid JSON"),

@@ -84,7 +84,7 @@ def test_array_of_coco_and_amber(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"\n \n", "holds no record"),
+        (b"\n \n", "contains no record"),
         (b"[]", "empty JSON array"),
         (b'{"a": 1}\n', "unknown layout: JSON lines with the keys a; understood are: "),
         (b"just some words\n", "neither JSON nor a table"),
@@ -109,11 +109,11 @@ def test_what_cannot_be_read_is_refused_with_a_reason(tmp_path: Path, content: b
 
 def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     captions = write(tmp_path / "captions.jsonl", LAYOUTS["captions"])
-    with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
+    with pytest.raises(InputError, match=r"recognized as own captions .*contains no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
     with pytest.raises(
-        InputError, match=r"holds no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
+        InputError, match=r"contains no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
     ):
         list(read_foreign_captions(questions))
 
@@ -305,7 +305,7 @@ def test_damaged_workbook_and_missing_packages(tmp_path: Path, monkeypatch: pyte
     book = openpyxl.Workbook()
     book.active.append(["index", "prediction"])
     book.save(path)
-    with pytest.raises(InputError, match="holds no record"):
+    with pytest.raises(InputError, match="contains no record"):
         recognize(path)
     whole = path.read_bytes()
     for at in range(0, len(whole), 97):

@@ -166,7 +166,7 @@ def test_ratings_that_cannot_be_used(tmp_path: Path, records: list[Any], reason:
 
 def test_an_empty_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("[]")
-    with pytest.raises(InputError, match="holds no record"):
+    with pytest.raises(InputError, match="contains no record"):
         read_ratings(tmp_path / "r.json")
 
 

@@ -486,7 +486,7 @@ def test_damage_is_an_input_error_or_harmless(tmp_path: Path, name: str) -> None
 
 
 def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the folder holds no file"):
+    with pytest.raises(InputError, match="the folder contains no file"):
         PresenceOracle.load(tmp_path)
     with pytest.raises(InputError, match="file not found"):
         PresenceOracle.load(tmp_path / "none.json")

@@ -258,7 +258,7 @@ MESSAGES = {
     "an id twice": (lambda n: line(n, id=n % 897), r"c:898: the same id appears twice \(lines 1 and 898\)"),
     "models": (lambda n: line(n, model="a" if n < 555 else "b"), r"c:555: several models in one file \('a', 'b'\)"),
     "a long line": (lambda n: line(n, x="x" * 5000 * (n == 650)), r"c:650: a line of more than 0 MiB is not a valid"),
-    "nothing": (lambda n: b" \n", r"c: the file holds no record"),
+    "nothing": (lambda n: b" \n", r"c: the file contains no record"),
 }  # fmt: skip
 
 
