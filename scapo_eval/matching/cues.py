@@ -1,5 +1,5 @@
-"""The cues from ``cues.yaml``, parsed into data classes. The file is read once, and each expression is compiled on
-first use.
+"""The cues from ``cues.yaml``, parsed into data classes. The file is read once, in the form that ``compiled.py`` keeps,
+and each expression is compiled on first use.
 
 A cue is a word that determines the use of the mentions around it, such as "no" or "possibly". The keys are documented
 in the file itself, and ``uses.py`` applies the cues to a text. Each cue includes examples, which the tests check.
@@ -11,14 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, get_args
 
 from ..base.hashes import digest
 from ..base.types import Use
 from ..files.yaml_text import load_yaml
+from .compiled import CUES, CUES_FILE, read_compiled
 
-_FILE = Path(__file__).with_name("cues.yaml")
 _PART = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -73,17 +72,18 @@ class Backward:
         pattern: Expression that matches the text from the end of the mention to the end of the cue.
         within: Maximum number of characters between the mention and the cue.
         plural: True if the rule applies only to plural mentions without an article.
-        before: Expression that must match the text before the mention, unless the mention begins the text.
+        before: Expression that must match the text before the mention, unless the mention begins the text. The
+            expression is empty if there is no such requirement.
         lists: True if the rule also applies to mentions that are joined to this one by "and" or "or" before a plural
             verb.
         subject: True if the cue is about the subject of its clause: "the owner of the bicycle is nowhere around" denies
             the owner.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     within: int
     plural: bool
-    before: re.Pattern[str] | None
+    before: str
     lists: bool
     subject: bool
 
@@ -143,16 +143,20 @@ class Cues:
 @cache
 def shipped_cues() -> Cues:
     """Returns the cues that ship with the package."""
-    return read_cues(_FILE.read_bytes())
+    return read_cues(read_compiled(CUES, dict) or parse_cues())
 
 
-def read_cues(data: bytes) -> Cues:
-    """Parses the content of a file with cues.
+def parse_cues() -> Any:
+    """Returns the content of ``cues.yaml`` as mappings and lists."""
+    return load_yaml(CUES_FILE.read_bytes(), CUES_FILE.name)
+
+
+def read_cues(document: Any) -> Cues:
+    """Creates the cues from the content of a file with cues.
 
     Raises:
         KeyError, ValueError: If the content is not a valid cue file. Tests check the shipped file.
     """
-    document: Any = load_yaml(data, _FILE.name)
     parts: dict[str, str] = document["parts"]
     cues = tuple(_cue(entry, parts) for entry in document["cues"])
     decisive = [{key: entry[key] for key in entry if key not in ("holds", "fails")} for entry in document["cues"]]
@@ -215,12 +219,11 @@ def _filled(expression: str, parts: Mapping[str, str]) -> str:
 
 
 def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
-    before = entry.get("before")
     return Backward(
-        compiled(_filled(entry["pattern"], parts)),
+        _filled(entry["pattern"], parts),
         entry["within"],
         entry.get("plural", False),
-        compiled(before) if before else None,
+        entry.get("before", ""),
         entry.get("lists", False),
         entry.get("subject", False),
     )

@@ -416,8 +416,10 @@ def behind(
         text, start, end = texts[k], starts[row], ends[row]
         rule = rules[cue]
         for back in rule.backs:
-            match = back.pattern.match(text, end)
-            if match is None or match.end() <= begin or begin - end > back.within:  # most often
+            if begin - end > back.within:
+                continue
+            match = compiled(back.pattern).match(text, end)
+            if match is None or match.end() <= begin:  # most often
                 continue
             if not _said_of(back, text, start, end):
                 continue
@@ -515,7 +517,9 @@ def _said_of(back: Backward, text: str, start: int, end: int) -> bool:
     """Returns True if a cue may apply to the mention before it, which spans ``start`` to ``end``."""
     if back.plural and may_modify(text[start:end]):
         return False
-    return back.before is None or not start or back.before.search(text[max(0, start - BEFORE) : start]) is not None
+    if not back.before or not start:
+        return True
+    return compiled(back.before).search(text[max(0, start - BEFORE) : start]) is not None
 
 
 def _stands_right(cue: Cue, text: str, end: int) -> bool:

@@ -213,7 +213,7 @@ class _Letters:
             ("", self.back, self.back_plural),
             (" " + word, self.adjacent, self.adjacent_plural),
         ):
-            begins = np.array([may_begin(back.pattern, known) for back in backs])
+            begins = np.array([may_begin(compiled(back.pattern), known) for back in backs])
             plural[row] = begins.any(axis=0)
             table[row] = begins[[not back.plural for back in backs]].any(axis=0)
 

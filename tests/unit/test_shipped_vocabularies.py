@@ -10,7 +10,8 @@ import pytest
 
 from scapo_eval import Vocabulary
 from scapo_eval.files.files import shipped_folder
-from scapo_eval.matching.compiled import read_compiled
+from scapo_eval.matching.compiled import CUES, read_compiled
+from scapo_eval.matching.cues import parse_cues
 from scapo_eval.matching.vocabulary import parse_shipped, shipped_vocabularies
 
 COCO = set(Vocabulary.load("coco80").labels)
@@ -51,6 +52,12 @@ def test_the_compiled_files_are_those_of_the_yaml(name: str) -> None:
     compiled = read_compiled(name, Vocabulary)
     assert compiled is not None, "vocab/ has changed: python -m scapo_eval.matching.compiled"
     assert compiled == parse_shipped(name)
+
+
+def test_the_compiled_cues_are_those_of_the_yaml() -> None:
+    compiled = read_compiled(CUES, dict)
+    assert compiled is not None, "cues.yaml has changed: python -m scapo_eval.matching.compiled"
+    assert compiled == parse_cues()
 
 
 def test_a_compiled_file_of_another_yaml_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
