@@ -19,6 +19,7 @@ WIDE_SENTENCE_MARKS = (
     "\u3002\uff01\uff1f\uff61\uff0e\u061f\u06d4\u0964\u0965"  # Chinese, full width, Arabic, Devanagari
 )
 WIDE_CLAUSE_MARKS = "\uff0c\uff1b\uff1a\u060c\u061b"  # the ideographic enumeration comma does not cut a list
+WIDE_QUOTES = "\uff08\uff09\u300c\u300d\u300e\u300f"
 _IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _IDEOGRAPHS = re.compile(_IDEOGRAPH.pattern + "+")
 
@@ -34,7 +35,7 @@ _QUOTE = re.compile(
     r"\([^()\n]{0,200}\)|\"(?<!\w\")[^\"\n]{1,80}\"|\u201c[^\u201d\n]{1,80}\u201d|`[^`\n]{1,80}`"
     "|\uff08[^\uff08\uff09\n]{0,200}\uff09|\u300c[^\u300d\n]{1,80}\u300d|\u300e[^\u300f\n]{1,80}\u300f"
 )
-_LINE_ENDS = re.compile(rf"[{LINE_ENDS}]")
+LINE_END = re.compile(rf"[{LINE_ENDS}]")
 _HASHES = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s*(?:```|~~~)\w*\s*")
 _WORDS = re.compile(r"[^\W_]+(?:[^\w\s][^\W_]+)*")
@@ -142,7 +143,7 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
     quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
     urls, lowered = Urls(text), _lowered(text)
     cuts: list[tuple[int, bool]] = []
-    for begin, prose, end in _blocks(text):
+    for begin, prose, end in blocks_of(text):
         if begin and not parted.hold(begin):
             cuts.append((begin, True))
         sentence, clauses = prose, list[tuple[int, str]]()
@@ -199,7 +200,7 @@ class _Spans:
         return at < self._end
 
 
-def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
+def blocks_of(text: str) -> Iterator[tuple[int, int, int]]:
     """Yields ``(begin, begin of its prose, end)`` for each block, which is a paragraph, a list item, a table row, or
     lines without words.
 
@@ -207,7 +208,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
     a table belongs to the following block. The first block begins at offset 0, and each other block begins at the end
     of the previous block. For a block without prose, the second value is the end of the block.
     """
-    if _LINE_ENDS.search(text) is None:
+    if LINE_END.search(text) is None:
         yield 0, 0, len(text)
         return
     lines = [_Line.of(text, *match.span()) for match in _LINE.finditer(text) if not match.group().isspace()]

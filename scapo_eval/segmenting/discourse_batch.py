@@ -48,6 +48,7 @@ _BIT = {name: 1 << k for k, name in enumerate((*_LISTS, "ing", "ed", "ly", "thir
 _SLOT_BITS = 16
 _FACTOR = 0x9E3779B97F4A7C15
 _MASK = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
+_TO_ENDING = np.array([56, 56, *range(0, 56, 8)], dtype=np.uint64)  # shift that leaves the last two of up to 8 bytes
 _SPACE = np.array([chr(c).isspace() for c in range(256)]) & (np.arange(256) < 128)
 _JOINS = ~_SPACE  # whether a character joins two sequences of letters and digits into one word
 _JOINS[[0, ord("_")]] = False
@@ -76,23 +77,20 @@ class _Words(NamedTuple):
             bytes.
         length: (words,) number of characters in each word.
         bits: (words,) integer for each word, with one bit for each word list that contains the word.
-        factor: Multiplier of the hash function, chosen so that no two words share a slot.
+        factor: Multiplier of the hash function, chosen so that no two words share a slot, and so that the slot of a
+            long word is not the slot of its first eight bytes.
     """
 
     number: NDArray[np.int16]
     head: NDArray[np.uint64]
     tail: NDArray[np.uint64]
     length: NDArray[np.int64]
-    bits: NDArray[np.int64]
+    bits: NDArray[np.int32]
     factor: int
 
 
-def _slots(head: NDArray[np.uint64], tail: NDArray[np.uint64], factor: int) -> NDArray[np.int64]:
-    mixed = tail * np.uint64(_FACTOR)
-    mixed += head
-    mixed *= np.uint64(factor)
-    mixed >>= np.uint64(64 - _SLOT_BITS)
-    slots: NDArray[np.int64] = mixed.view(np.int64)
+def _slots(keys: NDArray[np.uint64], factor: int) -> NDArray[np.int64]:
+    slots: NDArray[np.int64] = (keys * np.uint64(factor) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
     return slots
 
 
@@ -106,43 +104,48 @@ def _listed_words() -> _Words:
     assert max(map(len, raw)) <= 16
     head = np.array([word[:8] for word in raw], dtype="S8").view("<u8")
     tail = np.array([word[-8:] if len(word) > 8 else b"" for word in raw], dtype="S8").view("<u8")
+    keys = head + tail * np.uint64(_FACTOR)
+    every = np.unique(np.concatenate([keys, head]))
     factors = (_FACTOR * (2 * k + 1) % (1 << 64) for k in count())
-    factor = next(f for f in factors if len(np.unique(_slots(head, tail, f))) == len(raw))
+    factor = next(f for f in factors if len(np.unique(_slots(every, f))) == len(every))
     number = np.zeros(1 << _SLOT_BITS, dtype=np.int16)
-    number[_slots(head, tail, factor)] = range(len(raw))
-    return _Words(number, head, tail, np.array([*map(len, raw)]), np.array([*bits.values()]), factor)
+    number[_slots(keys, factor)] = range(len(raw))
+    lists = np.array([*bits.values()], dtype=np.int32)
+    return _Words(number, head, tail, np.array([*map(len, raw)]), lists, factor)
 
 
-def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.int64]:
+def _bits_of(byte: NDArray[np.uint8], starts: Ints, ends: Ints) -> NDArray[np.int32]:
     """Returns, for each word of a lower-case text, the integer whose bits encode the word's lists and ending."""
     eight = np.ndarray(len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
     length = ends - starts
     head = eight[starts]
     head &= _MASK.take(length, mode="clip")
-    tail = np.zeros(len(starts), dtype=np.uint64)
-    rows = (length > 8).nonzero()[0]
-    tail[rows] = eight[ends[rows] - 8]
+    is_long = (length > 8).nonzero()[0]
+    tail = eight[ends[is_long] - 8]
+    keys = head.copy()
+    keys[is_long] += tail * np.uint64(_FACTOR)
     known = _listed_words()
-    number = known.number[_slots(head, tail, known.factor)]
-    same = (known.head[number] == head) & (known.tail[number] == tail) & (known.length[number] == length)
-    number *= same
-    bits: NDArray[np.int64] = known.bits[number]
-    ending = _ENDINGS[np.ndarray(len(byte) - 1, dtype="<u2", buffer=byte, strides=(1,))[ends - 2]]
+    number = known.number.take(_slots(keys, known.factor))
+    number[is_long] *= (known.tail[number[is_long]] == tail) & (known.length[number[is_long]] == length[is_long])
+    bits: NDArray[np.int32] = known.bits.take(number)
+    bits *= known.head.take(number) == head
+
+    last = head  # up to eight bytes of each word, with its last two bytes
+    last[is_long] = tail
+    last >>= _TO_ENDING.take(length, mode="clip")
+    ending = _ENDINGS.take(last.view(np.int64))
+    ending &= _ENDINGS_OF_LENGTH.take(length, mode="clip")
+    may_be_ing = (ending & _BIT["ing"] != 0).nonzero()[0]
+    ending[may_be_ing[byte[ends[may_be_ing] - 3] != ord("i")]] = 0
     bits |= ending
-    rows = (ending & (_BIT["third"] | _BIT["ing"]) != 0).nonzero()[0]
-    is_ing = ending[rows] & _BIT["ing"] != 0
-    holds = np.where(is_ing, (byte[ends[rows] - 3] == ord("i")) & (length[rows] > 2), length[rows] > 3)
-    holds &= is_ing | (bits[rows] & _BIT["preposition"] == 0)
-    bits[rows[~holds]] &= ~(_BIT["third"] | _BIT["ing"])
-    bits[length < 2] &= ~(_BIT["ed"] | _BIT["ly"])
     return bits
 
 
-def _endings() -> NDArray[np.int64]:
-    """Returns the bits of the word endings as a flat table, indexed by the last two bytes of a word. For some endings,
-    further bytes of the word must be checked.
+def _endings() -> NDArray[np.int32]:
+    """Returns the bits of the word endings as a flat table, indexed by the last two bytes of a word. For *-ing*, the
+    third last byte must be checked.
     """
-    endings = np.zeros((256, 256), dtype=np.int64)  # last, second last
+    endings = np.zeros((256, 256), dtype=np.int32)  # last, second last
     endings[ord("g"), ord("n")] = _BIT["ing"]
     endings[ord("d"), ord("e")] = _BIT["ed"]
     endings[ord("y"), ord("l")] = _BIT["ly"]
@@ -152,6 +155,10 @@ def _endings() -> NDArray[np.int64]:
 
 
 _ENDINGS = _endings()
+_ENDINGS_OF_LENGTH = np.array(
+    [0, 0, _BIT["ed"] | _BIT["ly"], _BIT["ed"] | _BIT["ly"] | _BIT["ing"], (1 << len(_BIT)) - 1], dtype=np.int32
+)
+"""Bits of the endings that a word of each length may have. The last entry is for all longer words."""
 
 
 def clause_cuts(
@@ -176,7 +183,8 @@ def clause_cuts(
     start[first], start[of_mark] = begin, marks
     stop[of_mark - 1], stop[first + n_marks] = marks, end
     owner = np.repeat(np.arange(len(begin)), n_marks + 1)
-    chunks = _chunks(byte, start, stop, owner, runs)
+    place = np.arange(n) - np.repeat(first, n_marks + 1)
+    chunks = _chunks(byte, start, stop, owner, place, runs)
     opens = _openings(chunks)
     opens[(n_marks > one.MOST_MARKS)[owner]] = False
     # a cut requires enough words before it in the sentence and after it up to the next opening
@@ -210,11 +218,11 @@ class _Chunks(NamedTuple):
     comma: NDArray[np.bool_]
     n_words: Ints
     word: Ints
-    bits: NDArray[np.int64]
+    bits: NDArray[np.int32]
     finite: Ints
     relative: Ints
 
-    def at(self, k: int) -> NDArray[np.int64]:
+    def at(self, k: int) -> NDArray[np.int32]:
         """Returns the bits of word ``k`` of each chunk, or 0 for chunks without this word."""
         return np.where(self.n_words > k, self.bits[self.word + k], 0)
 
@@ -228,37 +236,34 @@ class _Chunks(NamedTuple):
         return found
 
 
-def _chunks(byte: NDArray[np.uint8], start: Ints, stop: Ints, owner: Ints, runs: Runs) -> _Chunks:
-    low, high = runs.before[start], runs.before[stop]
-    counts = high - low
-    chunk = np.repeat(np.arange(len(start)), counts)
-    run = np.arange(len(chunk)) + (low - np.cumsum(counts) + counts)[chunk]
-    run_start, run_end = runs.start[run], runs.end[run]
+def _chunks(byte: NDArray[np.uint8], start: Ints, stop: Ints, owner: Ints, place: Ints, runs: Runs) -> _Chunks:
+    low = runs.before[start]
+    counts = runs.before[stop] - low
+    first = np.cumsum(counts) - counts  # run of each chunk
+    run = np.arange(counts.sum()) + np.repeat(low - first, counts)
+    run_start, run_end = runs.start.take(run), runs.end.take(run)
     is_new = np.ones(len(run), dtype=bool)
-    is_new[1:] = (chunk[1:] != chunk[:-1]) | (run_start[1:] - run_end[:-1] != 1) | ~_JOINS[byte[run_end[:-1]]]
+    is_new[1:] = (run_start[1:] - run_end[:-1] != 1) | ~_JOINS.take(byte.take(run_end[:-1]))
+    is_new[first[counts > 0]] = True
     rows = is_new.nonzero()[0]
-    chunk, word_start = chunk[rows], run_start[rows]
-    word_end = run_end[np.append(rows[1:], len(run)) - 1]
-    bits = _bits_of(byte, word_start, word_end)
-    n_words = np.bincount(chunk, minlength=len(start))
+    bits = _bits_of(byte, run_start.take(rows), run_end.take(np.append(rows[1:], len(run)) - 1))
+    n_words = _sums(is_new, first, counts)
     word = np.cumsum(n_words) - n_words
 
-    same = chunk[1:] == chunk[:-1]
-    before, behind = np.zeros(len(bits), dtype=np.int64), np.zeros(len(bits), dtype=np.int64)
-    np.multiply(bits[:-1], same, out=before[1:])
-    np.multiply(bits[1:], same, out=behind[:-1])
-    has_behind = np.append(same, False)
-    has_before = np.append(False, same)
+    is_first = np.zeros(len(bits) + 1, dtype=bool)
+    is_first[word] = is_first[-1] = True
+    has_before, has_behind = ~is_first[:-1], ~is_first[1:]
+    before, behind = np.zeros_like(bits), np.zeros_like(bits)
+    np.multiply(bits[:-1], has_behind[:-1], out=before[1:])
+    np.multiply(bits[1:], has_behind[:-1], out=behind[:-1])
     kind = {name: bits & _BIT[f"kind_{name}"] != 0 for name in ("determiner", "verb", "base", "relative", "pronoun")}
+    may_be_verb = _BIT["third"] | _BIT["preposition"]
     other = _BIT["kind_determiner"] | _BIT["kind_verb"] | _BIT["kind_base"] | _BIT["kind_relative"]
-    finite = kind["verb"] | (kind["determiner"] & (before & _BIT["third"] != 0))
+    finite = kind["verb"] | (kind["determiner"] & (before & may_be_verb == _BIT["third"]))
     finite |= kind["base"] & (~has_before | (before & _BIT["modal"] == 0))
     finite |= kind["pronoun"] & has_behind & (behind & other == 0)
-    relative = kind["relative"] & has_behind
 
-    mark = start - 1
-    comma = _mark_before(byte, mark, _SPACE)
-    place = np.arange(len(start)) - np.searchsorted(owner, owner)
+    comma = _mark_before(byte, start - 1, _SPACE)
     return _Chunks(
         owner,
         place,
@@ -266,10 +271,18 @@ def _chunks(byte: NDArray[np.uint8], start: Ints, stop: Ints, owner: Ints, runs:
         (comma == ord(",")) & (place > 0),
         n_words,
         word,
-        np.append(bits, np.zeros(16, dtype=np.int64)),
-        np.bincount(chunk[finite], minlength=len(start)),
-        np.bincount(chunk[relative], minlength=len(start)),
+        np.append(bits, np.zeros(16, dtype=np.int32)),
+        _sums(finite, word, n_words),
+        _sums(kind["relative"] & has_behind, word, n_words),
     )
+
+
+def _sums(values: NDArray[np.bool_], first: Ints, counts: Ints) -> Ints:
+    """Returns the sums of consecutive parts of an array, given the start and the length of each part."""
+    before = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=before[1:])
+    sums: Ints = before[first + counts] - before[first]
+    return sums
 
 
 def _mark_before(byte: NDArray[np.uint8], at: Ints, spaces: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -331,7 +344,7 @@ def _openings(chunks: _Chunks) -> NDArray[np.bool_]:
     return opens
 
 
-def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _modifies(chunks: _Chunks, first: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Returns a mask of the chunks that are modifiers with their own claims."""
     modifies: NDArray[np.bool_] = first & (_BIT["relative"] | _BIT["with_or_without"]) != 0
     modifies |= chunks.any_in(1, 4, _BIT["which"])
@@ -353,7 +366,7 @@ def _modifies(chunks: _Chunks, first: NDArray[np.int64]) -> NDArray[np.bool_]:
     return modifies
 
 
-def _open_lists(chunks: _Chunks, first: NDArray[np.int64], opens: NDArray[np.bool_]) -> None:
+def _open_lists(chunks: _Chunks, first: NDArray[np.int32], opens: NDArray[np.bool_]) -> None:
     """Marks the items of each list that follows an opening as openings, if all items of the list specify a location."""
     heads = (opens & ~chunks.is_last).nonzero()[0]
     heads = heads[~opens[heads + 1] & chunks.comma[heads + 1]]

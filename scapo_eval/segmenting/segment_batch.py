@@ -6,9 +6,12 @@ which defines the segmentation. For every text, the results equal those of ``seg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +19,18 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns, SpanColumns
 from ..base.errors import InputError
 from ..base.types import Rule
-from .discourse import quotes_of
+from .discourse import LINE_END, WIDE_CLAUSE_MARKS, WIDE_QUOTES, WIDE_SENTENCE_MARKS, blocks_of, quotes_of
 from .discourse_batch import Runs, clause_cuts
-from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
+from .punctuation import (
+    ABBREVIATIONS,
+    CLOSERS,
+    DASHES,
+    LINE_ENDS,
+    MAY_END_A_SENTENCE,
+    MIN_WORDS,
+    SENTENCE_MARKS,
+    boundaries,
+)
 from .segment import check_rule, cuts_of
 
 _SPACES = bytes(chr(c).isspace() for c in range(128)) + bytes(128)
@@ -84,11 +96,12 @@ _DISCOURSE_CLASSES = bytes(
 _SPACE_CHARACTERS = bytes(c for c in range(128) if _SPACES[c])
 _CLOSING_CHARACTERS = "".join(filter(str.isascii, CLOSERS)).encode()
 _PAD = b"\0" * 8
-_PASS = 600_000  # number of characters above which the arrays of the rule discourse do not fit into the processor cache
+_PASS = 1_000_000  # number of characters above which the rule discourse processes texts in several passes
 _LONG = 1500  # number of characters of a single text above which arrays are faster
 
-# ASCII replacements, with the same cuts, for common characters outside ASCII: a closing quote, an end of sentence,
-# dashes, and white space other than spaces and tabs. All other characters, which no rule uses, become one such byte.
+# ASCII replacements, with the same cuts, for characters outside ASCII: a closing quote, an end of sentence, dashes, and
+# white space other than spaces and tabs. An accented letter is replaced by one of the same case that no listed word or
+# abbreviation contains. Symbols, which no rule uses, become one such byte.
 _TO_ASCII = {
     "\u2013": "-",
     "\u2014": _LONG_DASH.decode(),
@@ -96,15 +109,24 @@ _TO_ASCII = {
     "\u201d": '"',
     "\u2026": "!",
     **dict.fromkeys("\u00a0\u202f", "\x0b"),
-    **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
+    "\u201c": "\x01",
 }
+_NON_ASCII = re.compile("[^\\x00-\\x7f]")
+_RULED = frozenset(
+    SENTENCE_MARKS + DASHES + CLOSERS + LINE_ENDS + WIDE_SENTENCE_MARKS + WIDE_CLAUSE_MARKS + WIDE_QUOTES
+)
 
-# Accented letters are replaced by letters of the same case that no listed word or abbreviation contains.
-_ACCENTED = {
-    code: "q" if chr(code).islower() else "Q"
-    for code in range(0xC0, 0x180)
-    if chr(code).isalpha() and len(chr(code).lower()) == len(chr(code).upper()) == 1 and chr(code) not in "\u0131\u017f"
-}
+
+@lru_cache(maxsize=4096)
+def _to_ascii(character: str) -> str:
+    """Returns the replacement for a character outside ASCII, or the character itself if there is no replacement."""
+    if character in _TO_ASCII:
+        return _TO_ASCII[character]
+    lower, upper = character.lower(), character.upper()
+    if "\u00c0" <= character < "\u0180" and character.isalpha() and character not in "\u0131\u017f":
+        return character if len(lower + upper) > 2 else "q" if character == lower else "Q"
+    is_symbol = lower == upper == character and not (character.isalnum() or character.isspace())
+    return "\x01" if is_symbol and character not in _RULED else character
 
 
 def split_batch(
@@ -261,11 +283,8 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     slow: list[int] = []
     for k, text in enumerate(texts):
         if not text.isascii():
-            for character, replacement in _TO_ASCII.items():
-                if character in text:
-                    text = text.replace(character, replacement)
-            if not text.isascii():
-                text = text.translate(_ACCENTED)
+            for character in {*_NON_ASCII.findall(text)}:
+                text = text.replace(character, _to_ascii(character))
             simple[k] = text
         if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
             simple[k] = ""
@@ -359,7 +378,7 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
     """
     found = place + step
     rows = np.flatnonzero(_SPACE_BYTES[text[found]])
-    for _ in range(4):  # white space is short, as a rule
+    for _ in range(16):  # white space is short, as a rule
         if not len(rows):
             return found
         found[rows] += step
@@ -377,6 +396,69 @@ def _sentence_mark(joined: bytes, begin: int, cut: int) -> int:
     return begin + len(unit.rstrip(b".!?"))
 
 
+class _Prose(NamedTuple):
+    """The parts of texts that consist of sentences: a whole text, or the prose of a block. A part may be empty.
+
+    Attributes:
+        begin, end: (parts,) span of each part in the joined texts, in order.
+        blocks: Positions at which the second block of a text, and each further block, begins.
+        unclear: Indices of the texts that must be segmented individually. Their parts are empty.
+    """
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    unclear: list[int]
+
+
+def _prose(texts: Sequence[str], lined: NDArray[np.bool_], base: NDArray[np.int64]) -> _Prose:
+    """Returns the parts of texts, of which those that ``lined`` selects are divided into blocks.
+
+    Args:
+        texts: n texts.
+        lined: (n,) mask.
+        base: (n + 1,) position of each text in the joined texts, and the position at which a further text would begin.
+    """
+    parts, blocks, unclear = list[tuple[int, int]](), list[int](), list[int]()
+    for k in np.flatnonzero(lined).tolist():
+        first = int(base[k])
+        text_blocks = [*blocks_of(texts[k])]
+        if any(LINE_END.search(texts[k][prose:end].rstrip()) for _, prose, end in text_blocks):
+            unclear.append(k)  # a sentence continues on another line
+            parts.append((first, first))
+        else:
+            parts += [(first + prose, first + end) for _, prose, end in text_blocks]
+            blocks += [first + begin for begin, _, _ in text_blocks[1:]]
+    divided = np.array(parts, dtype=np.int64).reshape(-1, 2)
+    begin = np.concatenate([base[:-1][~lined], divided[:, 0]])
+    end = np.concatenate([base[1:][~lined] - 1, divided[:, 1]])
+    order = np.argsort(begin, kind="stable")
+    return _Prose(begin[order], end[order], np.array(blocks, dtype=np.int64), unclear)
+
+
+def _unquoted(
+    cut: NDArray[np.int64], sentence: NDArray[np.bool_], joined: bytes, quotes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns a mask of the cuts that are outside of quotations, and not behind a quotation in a sentence that goes on.
+
+    Args:
+        cut: Sorted positions of the cuts.
+        sentence: Mask of the cuts that end a sentence.
+        joined: Joined texts.
+        quotes: (quotations, 2) spans of the quotations, in order.
+    """
+    low, high = quotes.T
+    nearest = np.searchsorted(low, cut) - 1
+    keep: NDArray[np.bool_] = (nearest < 0) | (cut >= high[nearest])
+    behind = np.searchsorted(cut, high)
+    rows = np.flatnonzero(behind < len(cut))
+    rows = rows[sentence[behind[rows]]]
+    for begin, end, at in zip(low[rows].tolist(), high[rows].tolist(), behind[rows].tolist(), strict=True):
+        if joined[cut[at] : cut[at] + 1].islower() and begin < _sentence_mark(joined, begin, int(cut[at])) < end:
+            keep[at] = False
+    return keep
+
+
 def _discourse_cuts(
     simple: Sequence[str], texts: Sequence[str], lengths: NDArray[np.int64], mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
@@ -387,69 +469,73 @@ def _discourse_cuts(
     contain a clause mark with enough words on both sides.
     """
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
+    # A block that is freed immediately: glibc then keeps as much memory for the arrays below. Otherwise, it would
+    # return the memory to the system after each pass and request it again.
+    np.empty(12 * len(joined), dtype=np.uint8)
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
-    base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
+    bounds = len(_PAD) + np.append(0, np.cumsum(widths + 1))
+    base = bounds[:-1]
     cut, sentence = _byte_boundaries(joined, base, texts)
-    owner = np.searchsorted(base, cut, side="right") - 1
-    keep = cut < (base + widths)[owner]
     text = np.frombuffer(joined, dtype=np.uint8)
     classes = np.frombuffer(joined.translate(_DISCOURSE_CLASSES), dtype=np.uint8)
-    lined = _has_lines(text, classes, base, widths)
-    keep &= ~lined[owner]
-    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE != 0), side="right") - 1)
-    for k in quoting[~lined[quoting]].tolist():
-        first, last = np.searchsorted(owner, [k, k + 1])
-        for opening, closing in quotes_of(texts[k]):
-            low, high = base[k] + opening, base[k] + closing
-            keep[first:last] &= (cut[first:last] <= low) | (cut[first:last] >= high)
-            behind = first + int(np.searchsorted(cut[first:last], high))
-            if behind < last and sentence[behind] and joined[cut[behind] : cut[behind] + 1].islower():
-                # a sentence continues after its quotation
-                keep[behind] &= not low < _sentence_mark(joined, int(base[k]), int(cut[behind])) < high
-    unclear: list[int] = []
+    prose = _prose(texts, _has_lines(text, classes, base, widths), bounds)
+    part = np.searchsorted(prose.begin, cut, side="right") - 1
+    keep = (cut > prose.begin[part]) & (cut < prose.end[part])
+    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE != 0), side="right") - 1).tolist()
+    quotes = [(base[k] + begin, base[k] + end) for k in quoting for begin, end in quotes_of(texts[k])]
+    if quotes:
+        keep &= _unquoted(cut, sentence, joined, np.array(quotes))
+    unclear, blocks = prose.unclear, prose.blocks
     if mentions is not None:
-        inside = keep & _inside_mention(owner, cut - base[owner], mentions, lengths)
-        unclear = np.unique(owner[inside]).tolist()
-        keep &= ~np.isin(owner, unclear)
-    cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
+        owner, offset = _places(np.concatenate([cut[keep], blocks]), base)
+        crossed = owner[_inside_mention(owner, offset, mentions, lengths)]
+        if len(crossed):
+            unclear = [*unclear, *np.unique(crossed).tolist()]
+            keep &= ~np.isin(_places(cut, base)[0], crossed)
+            blocks = blocks[~np.isin(_places(blocks, base)[0], crossed)]
+    cut, sentence, part = cut[keep], sentence[keep], part[keep]
 
     solid = classes == _SOLID
     words = np.zeros(len(joined) + 1, dtype=np.int32)  # words[k]: runs of letters and digits that begin before byte k
-    np.cumsum((solid[1:] > solid[:-1]).astype(np.int32), out=words[2:])
+    np.cumsum(solid[1:] > solid[:-1], out=words[2:])
     # sentences: a word in each and behind it
     ends = np.flatnonzero(sentence)
-    at, of = cut[ends], owner[ends]
-    before = base[of]
+    at, of = cut[ends], part[ends]
+    before = prose.begin[of]
     same = np.flatnonzero(of[1:] == of[:-1]) + 1
     before[same] = at[same - 1]
-    last_end = base + widths
-    goes_on = words[last_end[of]] > words[at]
-    prose_end = last_end.copy()  # a sentence mark without a following word needs no check
+    goes_on = words[prose.end[of]] > words[at]
+    prose_end = prose.end.copy()  # a sentence mark without a following word needs no check
     np.minimum.at(prose_end, of[~goes_on], at[~goes_on])
     good = goes_on & (words[at] > words[before])
-    at, of = at[good], of[good]
+    at = at[good]
     # clauses: of the sentence around each mark
-    marks, mark_of = cut[~sentence], owner[~sentence]
-    begins = np.sort(np.concatenate([base, at]))
+    marks, mark_of = cut[~sentence], part[~sentence]
+    begins = np.sort(np.concatenate([prose.begin, at]))
     stops = np.append(begins[1:], len(joined))
     place = np.searchsorted(begins, marks, side="right") - 1
     begin = begins[place]
-    end = np.minimum(stops[place], last_end[mark_of])
+    end = np.minimum(stops[place], prose.end[mark_of])
     keep = (words[marks] > words[begin]) & (marks <= prose_end[mark_of])
-    marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
+    marks, begin, end = marks[keep], begin[keep], end[keep]
     long_enough = (words[marks] - words[begin] >= MIN_WORDS) & (words[end] - words[marks] >= MIN_WORDS)
     sentence_of = np.cumsum(np.diff(begin, prepend=-1) > 0) - 1
     keep = (np.bincount(sentence_of, weights=long_enough) > 0)[sentence_of]  # sentences that can be cut
-    marks, mark_of, begin, end = marks[keep], mark_of[keep], begin[keep], end[keep]
+    marks, begin, end = marks[keep], begin[keep], end[keep]
     is_first = np.diff(begin, prepend=-1) > 0
     firsts, sentence_of = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     lowered = np.frombuffer(joined.lower(), dtype=np.uint8)
     borders = np.flatnonzero(solid[1:] != solid[:-1]) + 1
     runs = Runs(np.ascontiguousarray(borders[::2]), np.ascontiguousarray(borders[1::2]), words)
     is_cut = clause_cuts(lowered, begin[firsts], end[firsts], marks, sentence_of, runs)
-    cut = np.sort(np.concatenate([at, marks[is_cut]]))
-    owner = np.searchsorted(base, cut, side="right") - 1
-    return owner, cut - base[owner], sorted({*unclear, *np.flatnonzero(lined).tolist()})
+    cut = np.sort(np.concatenate([at, marks[is_cut], blocks]))
+    return *_places(cut, base), unclear
+
+
+def _places(position: NDArray[np.int64], base: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the index of the text and the offset in this text for each position in the joined texts."""
+    owner = np.searchsorted(base, position, side="right") - 1
+    return owner, position - base[owner]
 
 
 def _inside_mention(

@@ -151,8 +151,8 @@ def _invented(count: int, seed: int, *, lines: bool) -> list[str]:
         "\x07",
     ]
 
-    others += ["caf\u00e9s", "\u00c9", "\u00e9ing", "stra\u00dfe", "\u0130x"]
-    marks += ['?" ', ".) ", ".\u201d ", '."']
+    others += ["caf\u00e9s", "\u00c9", "\u00e9ing", "stra\u00dfe", "\u0130x", "Pixel\u00ae", "\U0001f600"]
+    marks += ['?" ', ".) ", ".\u201d ", '."', " \u00a9 ", "\n- ", "\n2. ", ".\n\n**Dogs:** ", "\u24d0", ".\u00bb "]
     marks = [mark for mark in marks if lines or mark == mark.strip("\r\n")]
     others = [word for word in others if lines or "\n" not in word]
 
