@@ -62,37 +62,43 @@ class Tokens(NamedTuple):
     end: NDArray[np.int64]
 
 
-class _Stand(dict[int, str]):
-    """A table for ``str.translate`` that replaces each non-ASCII character with an ASCII character that the rules treat
-    in the same way.
+@cache
+def _stand_in(character: str) -> str:
+    """Returns an ASCII character that the rules treat like a given character outside ASCII.
 
-    Letters become ``Q``, and other word characters become ``Z``; lower-case text contains neither.
+    A letter becomes _LETTER, and another word character becomes _WORD.
     """
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        lower = character.lower()
-        if character != "\n" and not "\t" <= character <= "\r" and character.isspace():
-            stand = " "  # in ASCII, \x1c to \x1f
-        elif len(lower) == 1 and lower.isascii():
-            stand = lower
-        else:
-            stand = _OTHER.get(character) or ("Q" if lower.isalpha() else "Z" if character.isalnum() else "\x01")
-        self[code] = stand
-        return stand
+    lower = character.lower()
+    if character.isspace():
+        return " "
+    if len(lower) == 1 and lower.isascii():
+        return lower
+    return _OTHER.get(character) or (_LETTER if lower.isalpha() else _WORD if character.isalnum() else "\x01")
 
 
-_STAND = _Stand()
-_RESERVED = "\0\x02\x03\x04\x06"
-_CONTROL = str.maketrans(_RESERVED, "\x01" * 5)
+_LETTER, _WORD = "\x05", "\x07"  # replaced by Q and Z, which lower-case text does not contain
+_REPLACED = re.compile("[^\\x00-\\x1b\\x20-\\x7f]")
+_RESERVED = "\0\x02\x03\x04\x06" + _LETTER + _WORD
+_CONTROL = str.maketrans(_RESERVED, "\x01" * len(_RESERVED))
 
 
-def _lowered(texts: Sequence[str]) -> list[str]:
-    """Converts texts to lower-case ASCII without changing their lengths."""
+def _lowered(texts: Sequence[str]) -> str:
+    """Returns the texts in lower-case ASCII, with AHEAD NUL characters before, between and after them. The lengths of
+    the texts do not change.
+    """
     together = "".join(texts)
     if any(map(together.__contains__, _RESERVED)):
         texts = [text.translate(_CONTROL) for text in texts]
-    return [text.lower() if text.isascii() else text.translate(_STAND) for text in texts]
+    if not together.isascii():
+        texts = [text if text.isascii() else _in_ascii(text) for text in texts]
+    lowered = ("\0" * AHEAD).join(["", *texts, ""]).encode("ascii").lower()
+    return lowered.replace(_LETTER.encode(), b"Q").replace(_WORD.encode(), b"Z").decode("ascii")
+
+
+def _in_ascii(text: str) -> str:
+    for character in {*_REPLACED.findall(text)}:
+        text = text.replace(character, _stand_in(character))
+    return text
 
 
 class Codes:
@@ -270,8 +276,7 @@ def _spelled(word: str) -> str:
 
 def tokens_of(texts: Sequence[str]) -> Tokens:
     """Returns the words of a batch of captions."""
-    apart = "\0" * AHEAD
-    lowered = apart.join(["", *_lowered(texts), ""])
+    lowered = _lowered(texts)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + AHEAD) - lengths
     if len(texts) < _FEW:
