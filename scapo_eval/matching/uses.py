@@ -181,7 +181,7 @@ def find_uses_of(
         row_uses.append(in_quotes(text, starts, ends, 0, n))
     if "question" in uses and "?" in text:
         row_uses.append(in_questions(text, starts, 0, n))
-    if "negated" in uses and may_be_crossed_out(text):
+    if "negated" in uses and absence_marks_in(text):
         row_uses.append(crossed_out(text, starts, ends, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -299,11 +299,11 @@ def _has_none(text: str, start: int, end: int) -> bool:
     return bool(_NONE_AFTER.match(text, end) or _NONE_BEFORE.search(text, max(0, start - BEFORE), start))
 
 
-def may_be_crossed_out(text: str) -> bool:
-    """Returns False if no mention in a text can be marked as absent in this way."""
-    if any(map(text.__contains__, ("[", "|", "{", "~~", "</", "n/a"))):
-        return True
-    return not text.isascii() and any(map(text.__contains__, _CROSSES))
+def absence_marks_in(text: str) -> tuple[str, ...]:
+    """Returns the marks in a text that may mark a mention as absent, such as a cross or an opening bracket. If there
+    are none, :func:`crossed_out` finds nothing.
+    """
+    return tuple(filter(text.__contains__, _ABSENCE_MARKS))
 
 
 def is_written(text: str, start: int) -> bool:
@@ -656,6 +656,7 @@ _VALUE = re.compile(
 )
 _IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e\u2610\u2b1c\u25fb\u26d4"
+_ABSENCE_MARKS = ("[", "|", "{", "~~", "</", "n/a", *_CROSSES)
 _UNCHECKED = _CROSSES + " "
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"

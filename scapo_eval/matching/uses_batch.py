@@ -30,6 +30,7 @@ from .uses import (
     CueRule,
     Rules,
     SpecialWords,
+    absence_marks_in,
     behind,
     by_form,
     crossed_out,
@@ -41,7 +42,6 @@ from .uses import (
     in_scope,
     is_followed,
     is_there,
-    may_be_crossed_out,
     of_color_or_kin,
     shipped_rules,
     state_of,
@@ -332,10 +332,11 @@ class _Batch:
         if "question" in uses:
             parts += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in found.asking]
         if "negated" in uses:
+            marks = absence_marks_in("\0".join(texts[k] for k in found.marking))
             parts += [
                 crossed_out(texts[k], starts, ends, indptr[k], indptr[k + 1])
                 for k in found.marking
-                if may_be_crossed_out(texts[k])
+                if any(map(texts[k].__contains__, marks))
             ]
 
         cues = found.watched
