@@ -28,7 +28,7 @@ _MARK = re.compile(
     rf"(?:(?<=[.!?\u2026{WIDE_SENTENCE_MARKS}])[.!?\u2026{WIDE_SENTENCE_MARKS}]*[{re.escape(CLOSERS)}\u300d\u300f\uff09]*"
     rf"|(?<=[,;:{WIDE_CLAUSE_MARKS}])[{re.escape(CLOSERS)}]*|(?<=[{re.escape(DASHES)}])[{re.escape(DASHES)}]*|)(\s*)"
 )
-_LINE = re.compile(rf"[^{LINE_ENDS}]*(?:\r\n|[{LINE_ENDS}]|\Z)")
+_LINE = re.compile(rf"\S[^{LINE_ENDS}]*")  # without leading white space; lines of white space are skipped
 _LIST_MARKER = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)])(?=\s)")
 _BOLD_LINE = re.compile(r"\W{0,8}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__)(:?)\s*")
 _QUOTE = re.compile(
@@ -211,8 +211,7 @@ def blocks_of(text: str) -> Iterator[tuple[int, int, int]]:
     if LINE_END.search(text) is None:
         yield 0, 0, len(text)
         return
-    lines = [_Line.of(text, *match.span()) for match in _LINE.finditer(text) if not match.group().isspace()]
-    lines = [line for line in lines if line.begin < len(text)]
+    lines = [_Line.of(match) for match in _LINE.finditer(text)]
     for k, (line, following) in enumerate(zip(lines, lines[1:], strict=False)):
         if line.kind == "row" and following.kind == "delimiter":
             lines[k] = line._replace(kind="heading")
@@ -243,12 +242,10 @@ class _Line(NamedTuple):
     kind: str
 
     @classmethod
-    def of(cls, text: str, begin: int, end: int) -> _Line:
-        """Classifies the line between two offsets and returns its record."""
-        line = text[begin:end]
-        begin += len(line) - len(line.lstrip())
-        line = line.strip()
-        return cls(begin, begin + len(line), _kind(line))
+    def of(cls, match: re.Match[str]) -> _Line:
+        """Classifies a line and returns its record."""
+        line = match[0].rstrip()
+        return cls(match.start(), match.start() + len(line), _kind(line))
 
 
 def _kind(line: str) -> str:

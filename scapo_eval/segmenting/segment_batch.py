@@ -84,6 +84,7 @@ _SENTENCE, _QUOTE, _QUOTED, _SOLID, _RETURN, _NEWLINE = (1 << k for k in range(6
 """Byte classes for the rule ``discourse``: sentence marks, opening quotation marks, closing marks behind which a
 sentence may go on, letters and digits, and line ends.
 """
+_LEADS = np.isin(np.arange(256), [*b":*_"])  # last characters of a line that may be a heading
 _DISCOURSE_CLASSES = bytes(
     _SENTENCE * (c in b".!?")
     | _QUOTE * (c in b'("`')
@@ -283,8 +284,10 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     slow: list[int] = []
     for k, text in enumerate(texts):
         if not text.isascii():
-            for character in {*_NON_ASCII.findall(text)}:
-                text = text.replace(character, _to_ascii(character))
+            at = _NON_ASCII.search(text)
+            while at is not None and (replacement := _to_ascii(at[0])) != at[0]:
+                text = text.replace(at[0], replacement)
+                at = _NON_ASCII.search(text, at.end())
             simple[k] = text
         if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
             simple[k] = ""
@@ -358,17 +361,20 @@ def _has_lines(
         lined[np.searchsorted(base, places, side="right") - 1] = True
 
     mark(np.flatnonzero(classes == _RETURN))
-    ends = np.flatnonzero(classes == _NEWLINE)
+    is_end = classes == _NEWLINE
+    ends = np.flatnonzero(is_end[1:] > is_end[:-1]) + 1  # the first of consecutive line ends
     owner = np.searchsorted(base, ends, side="right") - 1
+    has_ends = np.zeros_like(lined)
+    has_ends[owner] = True
     quoted = np.flatnonzero((classes[:-1] == _SENTENCE) & (classes[1:] & _QUOTED != 0))
-    mark(quoted[np.isin(np.searchsorted(base, quoted, side="right") - 1, owner)])
+    mark(quoted[has_ends[np.searchsorted(base, quoted, side="right") - 1]])
     before, behind = _solid(ends, text, -1), _solid(ends, text, 1)
     is_last = text[behind] == 0
     complete = (classes[before] == _SENTENCE) & _ALNUM[text[before - 1]] & _ALPHA[text[behind]]
     lined[owner[~is_last & ~complete]] = True
-    texts = np.unique(owner)
+    texts = np.flatnonzero(has_ends)
     first, last = base[texts], _solid((base + widths)[texts], text, -1)
-    lined[texts[~_ALPHA[text[first]] | np.isin(text[last], [*b":*_"])]] = True
+    lined[texts[~_ALPHA[text[first]] | _LEADS[text[last]]]] = True
     return lined[:-1]
 
 
@@ -378,7 +384,7 @@ def _solid(place: NDArray[np.int64], text: NDArray[np.uint8], step: int) -> NDAr
     """
     found = place + step
     rows = np.flatnonzero(_SPACE_BYTES[text[found]])
-    for _ in range(16):  # white space is short, as a rule
+    for _ in range(8):  # white space is short, as a rule
         if not len(rows):
             return found
         found[rows] += step
@@ -481,8 +487,8 @@ def _discourse_cuts(
     prose = _prose(texts, _has_lines(text, classes, base, widths), bounds)
     part = np.searchsorted(prose.begin, cut, side="right") - 1
     keep = (cut > prose.begin[part]) & (cut < prose.end[part])
-    quoting = np.unique(np.searchsorted(base, np.flatnonzero(classes & _QUOTE != 0), side="right") - 1).tolist()
-    quotes = [(base[k] + begin, base[k] + end) for k in quoting for begin, end in quotes_of(texts[k])]
+    quoting = dict.fromkeys(_places(np.flatnonzero(classes & _QUOTE != 0), base)[0].tolist())
+    quotes = [(at + begin, at + end) for k in quoting for at in (int(base[k]),) for begin, end in quotes_of(texts[k])]
     if quotes:
         keep &= _unquoted(cut, sentence, joined, np.array(quotes))
     unclear, blocks = prose.unclear, prose.blocks
