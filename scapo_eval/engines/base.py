@@ -164,8 +164,8 @@ class Completion:
             text is empty if the completion contains an error.
         finish: Reason why the completion ended: ``stop``, ``length`` (truncated at ``max_tokens``) or another value
             from the server. The value is None if the reason is unknown.
-        prompt_tokens: Number of tokens in the prompt and its images, or The value is None if the reason is unknown.
-        completion_tokens: Number of tokens in the completion, or The value is None if the reason is unknown.
+        prompt_tokens: Number of tokens in the prompt and its images, or None if this number is unknown.
+        completion_tokens: Number of tokens in the completion, or None if this number is unknown.
         error: Reason why there is no completion, or None if there is a completion.
         masses: For each choice in the request, the probability that the first token is this choice, or None for
             requests without choices.
