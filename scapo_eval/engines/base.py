@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -90,6 +91,10 @@ CHOICES = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
 )  # fmt: skip
 """Names of the settings that a checkpoint's ``generation_config.json`` may also contain."""
+
+
+COMPACT_JSON: Mapping[str, Any] = MappingProxyType({"backend": "xgrammar", "disable_any_whitespace": True})
+"""vLLM's setting for JSON that matches a schema: without white space, which some models would repeat endlessly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
