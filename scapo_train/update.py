@@ -103,6 +103,7 @@ class Updater:
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self._process_group = process_group
         self._steps = steps
+        self._told = False
 
     def mini_batches(
         self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
@@ -129,6 +130,15 @@ class Updater:
         for k in chosen:
             for owners in _split_group(encoded[k], range(k * group, (k + 1) * group), responses, budget):
                 rows.append((encoded[k].row([responses[i].ids for i in owners]), owners))
+        if self._policy.packs and len(rows) > len(chosen) and not self._told:
+            self._told = True
+            groups = ([response.ids for response in responses[k * group : (k + 1) * group]] for k in chosen)
+            most = max(encoded[k].row(ids).length for k, ids in zip(chosen, groups, strict=True))
+            _log.warning(
+                "optim.micro_batch_tokens = %d is less than a prompt with its %d responses (%d tokens): such prompts "
+                "are computed more than once; a larger value is faster if it fits (python -m scapo_train.plan)",
+                budget, group, most,
+            )  # fmt: skip
         rows.sort(key=lambda row: row[0].length)
         lengths = [row[0].length for row in rows]
         packs = self._policy.packs

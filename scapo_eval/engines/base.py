@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -92,6 +93,10 @@ CHOICES = (
 """Names of the settings that a checkpoint's ``generation_config.json`` may also contain."""
 
 
+COMPACT_JSON: Mapping[str, Any] = MappingProxyType({"backend": "xgrammar", "disable_any_whitespace": True})
+"""vLLM's setting for JSON that matches a schema: without white space, which some models would repeat endlessly."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """A request for one completion.
@@ -164,8 +169,8 @@ class Completion:
             text is empty if the completion contains an error.
         finish: Reason why the completion ended: ``stop``, ``length`` (truncated at ``max_tokens``) or another value
             from the server. The value is None if the reason is unknown.
-        prompt_tokens: Number of tokens in the prompt and its images, or The value is None if the reason is unknown.
-        completion_tokens: Number of tokens in the completion, or The value is None if the reason is unknown.
+        prompt_tokens: Number of tokens in the prompt and its images, or None if this number is unknown.
+        completion_tokens: Number of tokens in the completion, or None if this number is unknown.
         error: Reason why there is no completion, or None if there is a completion.
         masses: For each choice in the request, the probability that the first token is this choice, or None for
             requests without choices.

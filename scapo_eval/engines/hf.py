@@ -78,6 +78,7 @@ class TransformersEngine:
         try:
             import torch
             import transformers
+            from safetensors import SafetensorError
         except ImportError:
             raise MissingExtra("hf", "the engine transformers") from None
         check_model(model)
@@ -92,11 +93,11 @@ class TransformersEngine:
                 transformers.AutoModelForImageTextToText if self._takes_images else transformers.AutoModelForCausalLM
             )
             wanted = dtype if dtype == "auto" else getattr(torch, dtype)
-            loaded = loader.from_pretrained(model, revision=revision, dtype=wanted)
+            loaded = loader.from_pretrained(model, revision=revision, dtype=wanted).to(device)
             self._processor = load_processor(model, revision, takes_images=self._takes_images, max_pixels=max_pixels)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # also too little memory
             raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
-        self.model = loaded.to(device).eval()
+        self.model = loaded.eval()
         self._own = loaded.generation_config
         ids = {name: value for name, value in self._own.to_dict().items() if name.endswith("_token_id")}
         self.model.generation_config = transformers.GenerationConfig(**ids)  # no effect unless requested

@@ -230,7 +230,7 @@ class OpenAIEngine:
                 return
 
     async def _server_version(self, session: aiohttp.ClientSession) -> str | None:
-        """Returns the version of a vLLM server, or None for other servers."""
+        """Returns the version of a vLLM server, such as ``vLLM 0.32.0``, or None for other servers."""
         import aiohttp
 
         try:
@@ -240,7 +240,7 @@ class OpenAIEngine:
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
             return None
         told = document.get("version") if isinstance(document, dict) else None
-        return told if isinstance(told, str) else None
+        return f"vLLM {told}" if isinstance(told, str) else None
 
     def _not_found(self, error: Exception) -> ScapoError:
         return ScapoError(

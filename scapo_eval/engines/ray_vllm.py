@@ -18,7 +18,7 @@ from typing import Any
 from ..base.errors import InputError, MissingExtra, ScapoError, cause
 from ..files.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, weights_hash, without_secrets
+from .base import CHOICES, COMPACT_JSON, Completion, OnCompletion, Request, weights_hash, without_secrets
 
 CHUNK = 1 << 18
 """Number of requests per Ray dataset."""
@@ -68,7 +68,9 @@ class RayVllmEngine:
         self.card: dict[str, Any] = {
             "ray": ray.__version__, "vllm": self.identity["vllm"], "replicas": replicas,
         }  # fmt: skip
-        given = {"revision": revision, "dtype": dtype, "seed": seed}
+        given = {
+            "revision": revision, "dtype": dtype, "seed": seed, "structured_outputs_config": dict(COMPACT_JSON),
+        }  # fmt: skip
         self._config = {
             "model_source": model,
             "engine_kwargs": {**{name: value for name, value in given.items() if value is not None}, **extra},

@@ -18,6 +18,7 @@ from ..base.errors import MissingExtra, ScapoError
 from . import images
 from .base import (
     CHOICES,
+    COMPACT_JSON,
     TOP,
     Completion,
     OnCompletion,
@@ -65,10 +66,9 @@ class VllmEngine:
             raise MissingExtra("vllm", "the engine vllm") from None
         self._vllm = vllm
         self._faults, self._dead = faults()
-        compact = {"backend": "xgrammar", "disable_any_whitespace": True}  # some models end in loops of white space
         arguments = {
-            "model": model, "revision": revision, "dtype": dtype, "seed": seed, "structured_outputs_config": compact,
-            **extra,
+            "model": model, "revision": revision, "dtype": dtype, "seed": seed,
+            "structured_outputs_config": dict(COMPACT_JSON), **extra,
         }  # fmt: skip
         self.identity: Mapping[str, Any] = {
             "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,

@@ -8,6 +8,7 @@ so far. An incomplete last line is removed when the journal is opened again.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +32,8 @@ class Journal:
     Args:
         path: Path of the file, which is created if it does not exist.
         fresh: True to discard the content of the file.
-        warn: Callback for a warning about damaged lines. Requests whose lines are damaged are sent again.
+        warn: Callback for warnings about damaged lines, whose requests are sent again, and about completions from
+            several releases of a server.
 
     Raises:
         InputError: If another process is writing to the file, or if the file cannot be written.
@@ -41,7 +43,10 @@ class Journal:
         self, path: str | Path, *, fresh: bool = False, warn: Callable[[str], None] = lambda text: None
     ) -> None:
         self.path = Path(path)
+        self._warn = warn
         self._offsets: dict[bytes, int] = {}
+        self._servers: Counter[tuple[str, ...]] = Counter()  # model and version -> completions of earlier runs
+        self._known: set[tuple[str, str]] = set()
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
@@ -56,7 +61,7 @@ class Journal:
             os.ftruncate(self._file, 0)
         else:
             try:
-                self._read(warn)
+                self._read()
             except BaseException:
                 os.close(self._file)
                 raise
@@ -75,10 +80,21 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._offsets
 
-    def add(self, key: str, completion: Completion) -> None:
-        """Appends a completion, which replaces an earlier completion of the same request."""
+    def add(self, key: str, completion: Completion, server: tuple[str, str] | None = None) -> None:
+        """Appends a completion, which replaces an earlier completion of the same request.
+
+        Args:
+            key: Key of the request.
+            completion: Completion of the request.
+            server: Model, and version of the server that made the completion, or None if the version is unknown or part
+                of the key. A warning is given if earlier completions of the model are from other versions.
+        """
+        if server and server not in self._known:
+            self._known.add(server)
+            self._tell_other_versions(*server)
         row = {
             "key": key,
+            "server": server,
             "text": completion.text,
             "finish": completion.finish,
             "prompt_tokens": completion.prompt_tokens,
@@ -117,7 +133,17 @@ class Journal:
                 return line
             size *= 4
 
-    def _read(self, warn: Callable[[str], None]) -> None:
+    def _tell_other_versions(self, model: str, version: str) -> None:
+        others = {other[1]: number for other, number in self._servers.items() if other[0] == model}
+        others.pop(version, None)
+        if others:
+            found = ", ".join(f"{number:,} from {other}" for other, number in sorted(others.items()))
+            self._warn(
+                f"{self.path}: contains completions of {model} from other versions of the server ({found}), which now "
+                f"runs {version}; to replace them, delete this file and run the command again"
+            )
+
+    def _read(self) -> None:
         """Indexes the completions of earlier runs. Failed completions are omitted, so that their requests are
         repeated.
         """
@@ -133,12 +159,15 @@ class Journal:
                 try:
                     row = parse_json(line)
                     key = bytes.fromhex(row.pop("key"))
+                    server = tuple(map(str, row.pop("server", ())))
                     failed = msgspec.convert(row, Completion).error is not None
                 except (ValueError, KeyError, TypeError, AttributeError):
                     damaged += 1
                 else:
                     if not failed:
                         self._offsets[key] = self._end
+                        if server:
+                            self._servers[server] += 1
                 self._end += len(line)
         if damaged:
-            warn(f"{self.path}: {damaged:,} damaged lines; their requests are repeated")
+            self._warn(f"{self.path}: {damaged:,} damaged lines; their requests are repeated")

@@ -161,7 +161,8 @@ class Session:
 
         def done(request: Request, completion: Completion) -> None:
             key = asked.pop(id(request))
-            self.journal.add(key, completion)
+            version = self.engine.card.get("server_version")
+            self.journal.add(key, completion, (str(self.engine.identity["model"]), version) if version else None)
             in_flight.discard(key)
             self.tally.made_tokens += completion.completion_tokens or 0
             self.advance(1)

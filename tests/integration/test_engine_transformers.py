@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -263,6 +264,24 @@ def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Pa
     assert said.error is None
     with pytest.raises(ScapoError, match="cannot load"):
         TransformersEngine(str(tmp_path), device="cpu")
+
+
+def test_damaged_weights_and_too_little_memory_are_one_line(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = shutil.copytree(models["llava"], tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    said = f"transformers cannot load {broken}: Error while deserializing header"
+    with pytest.raises(ScapoError, match=re.escape(said)):
+        TransformersEngine(str(broken), dtype="float32", device="cpu")
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    monkeypatch.setattr("transformers.LlavaForConditionalGeneration.to", full)
+    with pytest.raises(ScapoError, match=r"llava: CUDA out of memory\. Tried to allocate 2 GiB"):
+        TransformersEngine(str(models["llava"]), dtype="float32", device="cpu")
 
 
 def test_out_of_memory_halves_the_batch(models: dict[str, Path], images: Path, monkeypatch: pytest.MonkeyPatch) -> None:

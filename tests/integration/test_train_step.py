@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -151,6 +153,23 @@ def test_the_gradient_of_a_step_is_that_of_the_formula(
     difference = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(gradient, wanted, strict=True)))
     assert difference <= SAME * size
     assert size > 1e-3
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(60, True), (10**6, False)])
+@pytest.mark.usefixtures("quiet_loggers")
+def test_groups_that_exceed_a_pass_are_told_once(
+    place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, tokens: int, told: bool
+) -> None:
+    trainer = Trainer(settings(place, tmp_path / "run", optim={"micro_batch_tokens": tokens}), PROCESS_GROUP)
+    logging.getLogger("scapo_train").propagate = True
+    for _ in range(2):
+        trainer.train_step()
+    said = [each.getMessage() for each in caplog.records if "micro_batch_tokens" in each.getMessage()]
+    assert len(said) == told
+    if told:
+        found = re.search(r"= 60 is less than a prompt with its 4 responses \((\d+) tokens\)", said[0])
+        assert found is not None
+        assert int(found[1]) > 60
 
 
 def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_reference(

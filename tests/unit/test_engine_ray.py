@@ -187,7 +187,10 @@ def test_texts_faults_and_samplings(ray: Any) -> None:
     assert found[3].error == "Ray returned nothing for it"
     config, row = ray.calls[0]
     assert config["concurrency"] == (4, 4)
-    assert config["engine_kwargs"] == {"dtype": "auto", "seed": 0, "max_model_len": 99}
+    compact = {"backend": "xgrammar", "disable_any_whitespace": True}
+    assert config["engine_kwargs"] == {
+        "dtype": "auto", "seed": 0, "structured_outputs_config": compact, "max_model_len": 99,
+    }  # fmt: skip
     params = row["sampling_params"]
     assert (params["max_tokens"], params["seed"], params["stop"], params["temperature"]) == (4, 7, ["x"], 0.0)
     assert json.loads(ray.calls[-1][1]["sampling_params"]["structured_outputs"]["json"]) == {"type": "object"}

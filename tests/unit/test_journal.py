@@ -96,7 +96,7 @@ def test_keys_change_with_whatever_decides_the_answer() -> None:
 class Counting:
     """An engine that answers with the number of the request."""
 
-    identity = {"engine": "counting"}  # noqa: RUF012
+    identity: dict[str, str] = {"engine": "counting"}  # noqa: RUF012
     card: dict[str, str] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
@@ -109,6 +109,29 @@ class Counting:
 
     def close(self) -> None:
         """Nothing to do."""
+
+
+def test_completions_of_another_version_of_a_server_are_told_once(tmp_path: Path) -> None:
+    def completed(version: str | None, *texts: str, model: str = "words") -> list[str]:
+        told: list[str] = []
+        engine = Counting()
+        engine.identity = {"engine": "openai", "model": model}
+        engine.card = {} if version is None else {"server_version": version}
+        with Journal(tmp_path / "j", warn=told.append) as journal:
+            Session(engine, journal).ask([Request.of(text) for text in texts])
+            Session(engine, journal).ask([Request.of(text + "!") for text in texts])
+        return told
+
+    assert completed("vLLM 0.31.0", "a", "b") == []
+    assert completed("vLLM 0.31.0", "c") == []
+    assert completed(None, "d") == []
+    assert completed("vLLM 0.32.0", "e", model="other") == []
+    (told,) = completed("vLLM 0.32.0", "f", "g")
+    assert told == (
+        f"{tmp_path / 'j'}: contains completions of words from other versions of the server (6 from vLLM 0.31.0), "
+        "which now runs vLLM 0.32.0; to replace them, delete this file and run the command again"
+    )
+    assert completed("vLLM 0.32.0", "a", "b") == []  # no completion of this run is new
 
 
 def test_a_session_asks_only_what_the_journal_does_not_know(tmp_path: Path) -> None:
