@@ -95,6 +95,9 @@ class ServerSampler:
         self._syncs = 0
         self._version: str | None = None
         self.name, self._longest = self._examined(config)
+        if process_group.main:
+            self._server.post("resume")  # paused if a run was killed while it sent weights
+        process_group.gather(None)
         if config.rollout.check_sync:
             self._check(config, processor)
 
@@ -297,38 +300,31 @@ class ServerSampler:
         """
         path, responses = prompt.source.path, list[Response]()
         try:
-            if reply["prompt_token_ids"] != prompt.ids.tolist():
-                raise ScapoError(
-                    f"{path}: the server's prompt of {len(reply['prompt_token_ids'])} tokens is not the trainer's of "
-                    f"{len(prompt.ids)}: start it with the same model, and with model.max_pixels and model.min_pixels "
-                    "as --mm-processor-kwargs"
-                )
-            for made in sorted(reply["choices"], key=lambda made: made["index"]):
-                if made["finish_reason"] not in ("stop", "length"):
-                    raise ScapoError(f"{path}: the server stopped ({made['finish_reason']})")
-                self._check_version(made["weight_versions"] or ())
-                logprobs = [token["logprob"] for token in made["logprobs"]["content"]]
-                if len(logprobs) != len(made["token_ids"]):
-                    raise ValueError
-                finished = made["finish_reason"] == "stop"
-                responses.append(Response(made["token_ids"], finished, np.array(logprobs, np.float32)))
+            ids, choices = reply["prompt_token_ids"], sorted(reply["choices"], key=lambda made: made["index"])
+            versions = {span["version"] for made in choices for span in made["weight_versions"]}
+            ends = [made["finish_reason"] for made in choices]
+            for made in choices:
+                logprobs = np.array([token["logprob"] for token in made["logprobs"]["content"]], np.float32)
+                responses.append(Response(made["token_ids"], made["finish_reason"] == "stop", logprobs))
         except (KeyError, TypeError, ValueError):
             raise ScapoError(
                 f"{self.name}: a reply without token ids, log-probabilities or weight versions; rollout.server needs "
                 "vLLM 0.32 or later"
             ) from None
-        return responses
-
-    def _check_version(self, spans: Sequence[dict[str, Any]]) -> None:
-        """Checks that all tokens were sampled with the weights of the last :meth:`sync`, if there was one."""
-        if self._version is None:
-            return
-        versions = {span["version"] for span in spans}
-        if others := versions - {self._version} or (set() if versions else {"none"}):
+        if ids != prompt.ids.tolist():
             raise ScapoError(
-                f"{self.name} sampled with weights of version {', '.join(sorted(others))}, not {self._version} of this "
-                "run: it was restarted, or another run uses it; continue with --resume auto"
+                f"{path}: the server's prompt of {len(ids)} tokens is not the trainer's of {len(prompt.ids)}: start it "
+                "with the same model, and with model.max_pixels and model.min_pixels as --mm-processor-kwargs"
             )
+        if others := {*ends} - {"stop", "length"}:
+            raise ScapoError(f"{path}: the server stopped ({', '.join(map(str, others))})")
+        if self._version is not None and versions != {self._version}:
+            found = ", ".join(sorted(versions - {self._version})) or "none"
+            raise ScapoError(
+                f"{self.name} sampled with weights of version {found}, not {self._version} of this run: it was "
+                "restarted, or another run uses it; continue with --resume auto"
+            )
+        return responses
 
 
 class ServerFault(ScapoError):
