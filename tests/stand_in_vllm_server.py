@@ -56,6 +56,7 @@ class Server:
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
+        self._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # of a client that has left
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
