@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
-from scapo_eval.engines.images import Cache, ImageFault, data_url
+from scapo_eval.engines.images import ImageFault, data_url
 from scapo_eval.files.json_text import dump_json, parse_json
 
 from ..config import Config
@@ -64,7 +64,6 @@ WEIGHTS = "weights_of_server"
 _PART_BYTES = 4 << 30
 """Maximum size of a weight file, and host memory that writing needs."""
 
-_KEPT_IMAGES = 256  # number of cached encoded pictures
 _CONNECT_SECONDS = 10.0
 
 
@@ -90,7 +89,6 @@ class ServerSampler:
         self._max_new_tokens = config.rollout.max_new_tokens
         self._folder = Path(config.rollout.weights_folder or config.run.output).absolute() / WEIGHTS
         self._server = Server(config.rollout.server)
-        self._data_url = Cache(data_url, _KEPT_IMAGES)
         self._run: str = process_group.gather(secrets.token_hex(4))[0]
         self._syncs = 0
         self._version: str | None = None
@@ -281,7 +279,7 @@ class ServerSampler:
             reason = f"the prompt has {len(ids)} tokens; with the response, the server has room for {self._longest}"
             raise InputError(f"{reason} (--max-model-len)", path=path)
         try:
-            urls = [self._data_url(picture) for picture in prompt.source.pictures]
+            urls = [data_url(picture) for picture in prompt.source.pictures]
         except ImageFault as error:
             raise InputError(f"can no longer be read: {error}", path=path) from None
         return {
