@@ -228,7 +228,17 @@ class Rollout:
         sleep_level: Sleep level of vLLM during the update. Level 2 discards vLLM's weights, which are later copied from
             the policy. Level 1 keeps vLLM's weights in host memory.
         mismatch_alarm: Mean absolute difference between vLLM's and the trainer's log-probabilities above which an alarm
-            is raised.
+            is raised. Responses that are one update old (``lookahead``) are not compared.
+        server: Address of a vLLM server (``http://HOST:PORT``) that samples the responses on other GPUs
+            (:mod:`scapo_train.samplers.server`). If the value is empty, vLLM runs on the training GPUs. With a server,
+            ``gpu_memory``, ``tensor_parallel`` and ``sleep`` have no effect.
+        wait_server: Number of seconds to wait for the server at the start of the run.
+        weights_folder: Folder in which the weights for the server are written in each step. The folder must have the
+            same path on the server's machine, and must not be used by another run. If the value is empty,
+            ``run.output`` is used.
+        lookahead: Number of steps, 0 or 1, by which sampling is ahead of the updates. With 1, the responses of the next
+            step are sampled with the present weights while the policy is updated. The value 1 requires ``server`` and
+            ``loss.engine_correction``.
     """
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -242,6 +252,10 @@ class Rollout:
     sleep: bool = True
     sleep_level: int = 2
     mismatch_alarm: float = 0.05
+    server: str = ""
+    wait_server: float = 600.0
+    weights_folder: str = ""
+    lookahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -365,6 +379,8 @@ class Loss:
         engine_correction: Maximum importance ratio between the policy's and the sampling engine's probability of a
             token. The surrogate of each token is multiplied by the token's ratio, truncated at the maximum importance
             ratio (usually 2). If the value is 0, the surrogate is not corrected.
+        correction_level: Unit of the importance ratio, ``token`` or ``sequence``. With ``sequence``, every token of a
+            response has the ratio of the probabilities of the whole response.
     """
 
     clip_low: float = 0.2
@@ -375,6 +391,7 @@ class Loss:
     mean_per_micro_batch: bool = False
     kl_alarm: float = 1.0
     engine_correction: float = 0.0
+    correction_level: Literal["token", "sequence"] = "token"
 
 
 @dataclass(frozen=True)
@@ -733,6 +750,19 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append("lora.alpha must be greater than 0: adapters would add nothing")
     if config.loss.engine_correction and config.rollout.engine == "transformers":
         reasons.append('loss.engine_correction requires an engine that is not the policy: rollout.engine = "vllm"')
+    if config.loss.correction_level == "sequence" and not config.loss.engine_correction:
+        reasons.append("loss.correction_level requires loss.engine_correction, the maximum importance ratio")
+    server, lookahead = config.rollout.server, config.rollout.lookahead
+    if server and config.rollout.engine != "vllm":
+        reasons.append('rollout.server requires rollout.engine = "vllm"')
+    if server and not server.startswith(("http://", "https://")):
+        reasons.append(f"rollout.server must be an address such as http://127.0.0.1:8000, got {short_repr(server)}")
+    if lookahead > 1:
+        reasons.append(f"rollout.lookahead must be 0 or 1, got {lookahead}")
+    if lookahead and not server:
+        reasons.append("rollout.lookahead requires rollout.server: on the training GPUs, vLLM sleeps during updates")
+    if lookahead and not config.loss.engine_correction:
+        reasons.append("rollout.lookahead requires loss.engine_correction (usually 2): responses are one update old")
     unheard = [name for name in config.run.stop_on if name not in ALARMS]
     if unheard:
         reasons.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")

@@ -83,11 +83,13 @@ class Response:
         ids: Token ids, including the end of sequence.
         finished: True if the response ended with an end-of-sequence token, False if it reached the length limit.
         logprobs: Log-probabilities of the tokens at sampling time, or None if the policy itself sampled them.
+        age: Number of steps between sampling and the update with this response.
     """
 
     ids: list[int]
     finished: bool
     logprobs: NDArray[np.float32] | None = field(default=None, compare=False)
+    age: int = field(default=0, compare=False)
 
 
 def read_prompts(

@@ -204,12 +204,14 @@ def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
     import torch
 
     from .plan.hardware import GIB, GPUS
-    from .plan.job import Job
+    from .plan.job import NO_PLAN, Job
     from .plan.planner import plan
     from .plan.shapes import shape_of
 
     if not torch.cuda.is_available():
         return [Check("plan", None, "no GPU: memory and seconds are not compared")]
+    if config.rollout.server:
+        return [Check("plan", None, NO_PLAN)]
     name = torch.cuda.get_device_name().replace(" ", "")
     kind = next((gpu for gpu in GPUS if gpu.partition("-")[0] in name), None)
     if kind is None:
@@ -239,6 +241,8 @@ def _arguments(config: Config, scratch: Path, name: str) -> list[str]:
         "run.output": scratch / name, "run.steps": STEPS, "run.save_every": 1, "run.keep": STEPS, "run.samples": 0,
         "run.evaluate_every": 0, "run.export": "false", "run.keep_best": '""', "run.patience": 0, "run.stop_on": "[]",
         "run.trackers": "[]", "run.max_hours": 0,
+        # which a server must be able to read
+        "rollout.weights_folder": config.rollout.weights_folder or (config.run.output if config.rollout.server else ""),
     }  # fmt: skip
     return [str(file), *(part for key, value in changes.items() for part in ("--set", f"{key}={value}"))]
 

@@ -7,6 +7,7 @@ parts, the losses of the parts add up to the loss of the whole batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,21 +69,29 @@ def token_loss(
     return TokenLoss((weight * per_token).sum(), (clipped < plain).sum().detach(), kl.sum().detach())
 
 
-def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
-    """Returns the truncated importance ratios of tokens that were sampled by an engine other than the policy.
+def engine_ratio(policy: Tensor, engine: Tensor, most: float, lengths: Sequence[int] | None = None) -> Tensor:
+    """Returns the truncated importance ratios of tokens that were not sampled from the present policy, but by an engine
+    with slightly different probabilities, or with earlier weights.
 
-    If advantages are multiplied by the importance ratios, the expected gradient is that of the policy, up to the
-    truncation (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
+    If advantages are multiplied by the ratios of complete responses, the expected gradient is that of the policy, up to
+    the truncation. The ratios of single tokens vary less, but ignore that earlier tokens of the response would also be
+    sampled differently (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025).
 
     Args:
-        policy: (N,) log-probabilities under the policy at sampling time.
-        engine: (N,) log-probabilities computed by the sampling engine.
+        policy: (N,) log-probabilities under the policy before the update.
+        engine: (N,) log-probabilities computed by the engine at sampling time.
         most: Maximum ratio.
+        lengths: Numbers of tokens of the responses, for ratios of complete responses, or None for ratios of single
+            tokens.
 
     Returns:
         (N,) ratios, without gradients.
     """
-    return torch.exp(policy.detach() - engine).clamp(max=most)
+    difference = policy.detach() - engine
+    if lengths is not None:
+        sums = torch.stack([part.sum() for part in difference.split(list(lengths))])
+        difference = sums.repeat_interleave(torch.tensor(lengths, device=sums.device))
+    return torch.exp(difference).clamp(max=most)
 
 
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:

@@ -55,6 +55,7 @@ def response_sums(
         "groups": float(len(credited.has_variance)),
         "length": float(sum(len(response.ids) for response in responses)),
         "truncated": float(sum(not response.finished for response in responses)),
+        "age": float(sum(response.age for response in responses)),
         **{f"behavior_{name}": value for name, value in behavior_sums(columns).items()},
     }
 
@@ -70,6 +71,7 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
         "objects": ratio(sums["objects"], n),
         "length": ratio(sums["length"], n),
         "truncated_share": ratio(sums["truncated"], n),
+        "staleness": ratio(sums["age"], n),
         "without_claim_share": ratio(sums["without_claim"], n),
         "repeated_sentence_share": ratio(sums["repeated_sentence"], n),
         "repeated_ngram_share": ratio(sums["repeated_ngram"], n),
@@ -88,19 +90,22 @@ def score_metrics(sums: Mapping[str, float]) -> Metrics:
     return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}
 
 
-def update_metrics(update: UpdateResult, *, has_reference: bool, has_engine: bool) -> Metrics:
+def update_metrics(update: UpdateResult, *, has_reference: bool, compares_engine: bool, corrects: bool) -> Metrics:
     """Computes the metrics of a step's updates.
 
     Args:
         update: Result of the updates.
         has_reference: True if the loss has a KL term.
-        has_engine: True if an engine other than the policy sampled the responses.
+        compares_engine: True if an engine other than the policy sampled all responses, with the same weights.
+        corrects: True if the surrogate is multiplied by importance ratios.
     """
     return {
         "kl": ratio(update.kl, update.tokens) if has_reference else None,
         "entropy": ratio(update.entropy, update.tokens),
         "p_end": ratio(update.p_end, update.tokens),
-        "mismatch": ratio(update.mismatch, update.tokens) if has_engine else None,
+        "mismatch": ratio(update.mismatch, update.tokens) if compares_engine else None,
+        "importance_ratio": ratio(update.importance, update.tokens) if corrects else None,
+        "importance_clip_share": ratio(update.truncated, update.tokens) if corrects else None,
         "clip_share": ratio(update.clipped, update.tokens),
         "loss": _finite(update.loss),
         "grad_norm": _finite(update.grad_norm),

@@ -22,8 +22,9 @@ from scapo_eval.truths.oracle import PresenceOracle
 
 from . import loop
 from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
-from .data import Response, read_prompts, seed_of
+from .data import Prompt, Response, read_prompts, seed_of
 from .families.policy import EncodedPrompt
+from .lookahead import LookAhead
 from .loop import Loop, Models, Task
 from .metrics import Metrics, ratio, response_metrics, response_sums, update_metrics
 from .monitoring.alarms import AlarmWatch
@@ -70,15 +71,23 @@ class Trainer(Loop):
                 f'rollout.engine = "vllm" does not support models of the kind {models.policy.vlm.config.model_type}'
             )
             raise InputError(f'{reason}: set it to "transformers"')
-        from .samplers.vllm import VllmSampler
+        if self.config.rollout.server:
+            from .samplers.server import ServerSampler as Engine
+        else:
+            from .samplers.vllm import VllmSampler as Engine  # type: ignore[assignment]
 
-        return VllmSampler(self.config, models.policy, models.processor, self.process_group)
+        return Engine(self.config, models.policy, models.processor, self.process_group)
 
     def prepare(self) -> None:
-        """Creates the updater of the policy, and the alarms."""
-        group = self.process_group
+        """Creates the updater of the policy, the alarms, and the sampling of the next step's responses, if any."""
+        group, rollout = self.process_group, self.config.rollout
         self.updater = Updater(self.config, self.policy, self.reference, self.optimizer, group, self.steps)
         self.alarms = AlarmWatch(self.config)
+        self.ahead: LookAhead | None = None
+        self._following: list[Prompt] | None = None  # prompts of the next step, if they have been taken
+        if rollout.lookahead:
+            draw = self.sampler.draw  # type: ignore[attr-defined]  # only a server samples during an update
+            self.ahead = LookAhead(draw, group, rollout.group, rollout.temperature)
 
     def facts(self) -> dict[str, Any]:
         """Returns the fingerprints of the vocabulary and the ground truth, and the number of prompts."""
@@ -91,29 +100,37 @@ class Trainer(Loop):
         }
 
     def state(self) -> dict[str, Any]:
-        """Returns the state of the loop and the alarms."""
-        return {**super().state(), "alarms": self.alarms.state()}
+        """Returns the state of the loop, the alarms, and the responses of the next step."""
+        ahead = {"ahead": self.ahead.state()} if self.ahead is not None else {}
+        return {**super().state(), "alarms": self.alarms.state(), **ahead}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restores from a checkpoint the state that :meth:`state` returned."""
         super().restore(state)
         if "alarms" in state:
             self.alarms.restore(state["alarms"])
+        if self.ahead is not None:
+            self.ahead.restore(state["ahead"], self.indices(state["step"]))
 
     def train_step(self) -> Metrics:
         """Performs one step of the paper's Algorithm 1 and returns its metrics."""
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
-            prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
+            prompts = self._prompts()
             bad = process_group.gather(self.prompts.bad)  # the limit and the checkpoint refer to all ranks
             self.prompts.bad.update(*bad)
+        made = self.ahead.take(prompts) if self.ahead is not None else None
+        if made is not None:
+            prompts = made[0]
         with clock("vision"):
             encoded = encode(self.policy, prompts, process_group.device)
         with clock("rollout"):
-            responses = self._sample(encoded, attempt=0)
+            responses = self._sample(encoded, attempt=0) if made is None else made[1]
             for attempt in range(1, resamples(config) + 1):
                 if not self._resample(encoded, responses, attempt):
                     break
+            if self.ahead is not None and self._following:
+                self.ahead.start(self._following, self._seed(self.step + 1, attempt=0))
         with clock("logprob"):
             mini_batches = self.updater.mini_batches(self.indices(self.step), encoded, responses)
             self.updater.add_frozen_logprobs(mini_batches)
@@ -124,16 +141,30 @@ class Trainer(Loop):
             update = self.updater.update(mini_batches, credited, self.step)
         self._has_learned |= update.tokens > 0
         check_finite(self.trainable, process_group, self.step + 1)
+        if self.ahead is not None:
+            with clock("rollout"):
+                self.ahead.wait()
         with clock("sync"):
             self.sampler.sync()
         return self._metrics(encoded, responses, credited, update)
 
     # --- rollouts and credit ------------------------------------------------------------------------------------
 
+    def _prompts(self) -> list[Prompt]:
+        """Returns the prompts of this step. With look-ahead, the prompts of the next step are prepared as well."""
+        prompts = self._following
+        if prompts is None:
+            prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
+        if self.ahead is not None:
+            self._following = self.prompts.take(self.own_indices(self.step + 1), self.own_indices(self.step + 2))
+        return prompts
+
+    def _seed(self, step: int, attempt: int) -> int:
+        return seed_of(self.config.run.seed, step, attempt)
+
     def _sample(self, encoded: Sequence[EncodedPrompt], attempt: int) -> list[Response]:
         rollout = self.config.rollout
-        seed = seed_of(self.config.run.seed, self.step, attempt)
-        return self.sampler.sample(encoded, seed, rollout.group, rollout.temperature)
+        return self.sampler.sample(encoded, self._seed(self.step, attempt), rollout.group, rollout.temperature)
 
     def _credit(
         self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response], logprobs: Logprobs = no_logprobs
@@ -190,7 +221,8 @@ class Trainer(Loop):
             **update_metrics(
                 update,
                 has_reference=self.reference is not None,
-                has_engine=self.config.rollout.engine != "transformers",
+                compares_engine=self.config.rollout.engine != "transformers" and not totals["age"],
+                corrects=self.config.loss.engine_correction > 0,
             ),
             "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
             "mfu": ratio(update.flops, (rate or 0.0) * process_group.size * seconds["seconds_update"]),

@@ -58,6 +58,8 @@ class UpdateResult:
         entropy: Sum over tokens of the policy's entropy, in nats.
         p_end: Sum of the end-of-sequence probability over the tokens.
         mismatch: Sum over tokens of the absolute difference between the engine's and the policy's log-probabilities.
+        importance: Sum over tokens of the truncated importance ratio.
+        truncated: Number of tokens whose importance ratio was truncated.
         loss: Mean loss over the updates, or NaN if all updates were skipped.
         grad_norm: Gradient norm before clipping, averaged over the updates, or NaN if all updates were skipped.
         skipped: Number of updates that were skipped.
@@ -70,6 +72,8 @@ class UpdateResult:
     entropy: float
     p_end: float
     mismatch: float
+    importance: float
+    truncated: float
     loss: float
     grad_norm: float
     skipped: int
@@ -216,7 +220,7 @@ class Updater:
         if self.config.lora.dropout:  # the only use of torch's global generator
             torch.manual_seed(seed_of(self.config.run.seed, step, self._process_group.rank))
         lengths = np.array([len(advantage) for advantage in credited.advantages], dtype=np.int64)
-        sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
+        sums = torch.zeros(8, dtype=torch.float64, device=self._process_group.device)
         norms, losses, skipped = list[float](), list[float](), 0
         for _ in range(self.config.optim.inner_epochs):
             for micro_batches in mini_batches:
@@ -235,7 +239,8 @@ class Updater:
                 else:
                     skipped += 1
         self._policy.eval()
-        tokens, kl, clipped, entropy, p_end, mismatch = self._process_group.sum(*sums.tolist())
+        totals = self._process_group.sum(*sums.tolist())
+        tokens, kl, clipped, entropy, p_end, mismatch, importance, truncated = totals
         (flops,) = self._process_group.sum(self.flops(mini_batches))
         return UpdateResult(
             tokens=tokens,
@@ -244,6 +249,8 @@ class Updater:
             entropy=entropy,
             p_end=p_end,
             mismatch=mismatch,
+            importance=importance,
+            truncated=truncated,
             loss=float(np.mean(losses)) if losses else math.nan,
             grad_norm=float(np.mean(norms)) if norms else math.nan,
             skipped=skipped,
@@ -275,8 +282,12 @@ class Updater:
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
             when_sampled = statistics.logprob.detach() if micro.old is None else micro.old
-            if self._loss.engine_correction and micro.sampled is not None:
-                advantage = advantage * engine_ratio(when_sampled, micro.sampled, self._loss.engine_correction)
+            importance = truncated = torch.zeros((), device=device)
+            if (most := self._loss.engine_correction) and micro.sampled is not None:
+                by_response = sizes.tolist() if self._loss.correction_level == "sequence" else None
+                ratios = engine_ratio(when_sampled, micro.sampled, most, by_response)
+                importance, truncated = ratios.sum(), (ratios >= most).sum()
+                advantage = advantage * ratios
             part = token_loss(
                 statistics.logprob,
                 advantage,
@@ -294,7 +305,8 @@ class Updater:
                 mismatch = torch.zeros((), device=device)
                 if micro.sampled is not None:
                     mismatch = (when_sampled - micro.sampled).abs().sum()
-                parts = (sizes.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), mismatch)
+                policy = (statistics.entropy.sum(), statistics.end.sum())
+                parts = (sizes.sum(), part.kl, part.clipped, *policy, mismatch, importance, truncated)
                 sums = sums + torch.stack([torch.as_tensor(value, device=device).double() for value in parts])
         return float(total), sums
 

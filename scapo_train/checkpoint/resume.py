@@ -29,6 +29,7 @@ DECISIVE = {
     "preference": None,
     "loss": (
         "clip_low", "clip_high", "kl", "kl_estimator", "normaliser", "mean_per_micro_batch", "engine_correction",
+        "correction_level",
     ),
 }  # fmt: skip
 """Settings, by section, that determine the objective or the prompts of a step. None represents all settings of a
@@ -51,6 +52,12 @@ class _Alarms(msgspec.Struct):
     raised: dict[str, Alarm] = {}
 
 
+class _Ahead(msgspec.Struct):
+    ids: list[list[_Number]]
+    finished: list[bool]
+    logprobs: list[list[float]]
+
+
 class _State(msgspec.Struct):
     step: _Number
     bad: list[_Number]
@@ -58,6 +65,7 @@ class _State(msgspec.Struct):
     reward: str | None = None
     best: _Best | msgspec.UnsetType = msgspec.UNSET
     alarms: _Alarms | msgspec.UnsetType = msgspec.UNSET
+    ahead: dict[str, _Ahead] = {}
 
 
 def known_state(state: Any, path: Path) -> dict[str, Any]:

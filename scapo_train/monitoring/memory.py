@@ -30,9 +30,9 @@ def remedy_for_memory(config: Config, phase: str, step: int, error: BaseExceptio
     """
     rollout, optim = config.rollout, config.optim
     ways: list[str] = []
-    if phase in ("rollout", "evaluation", "sync", "") and rollout.engine == "vllm":
+    if phase in ("rollout", "evaluation", "sync", "") and rollout.engine == "vllm" and not rollout.server:
         ways.append(f"rollout.gpu_memory = {rollout.gpu_memory} lower")
-    elif phase in ("rollout", "evaluation") and rollout.prompts_per_batch > 1:
+    elif phase in ("rollout", "evaluation") and rollout.engine != "vllm" and rollout.prompts_per_batch > 1:
         ways.append(f"rollout.prompts_per_batch = {rollout.prompts_per_batch // 2}")
     elif phase in ("logprob", "reward", "update"):
         ways.append(f"optim.micro_batch_tokens = {max(1, optim.micro_batch_tokens // 2)}")

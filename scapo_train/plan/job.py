@@ -19,6 +19,9 @@ from .shapes import Shape
 VLLM_WORK = 3 * GIB
 """Bytes that vLLM needs in addition to weights and cache, for its context, CUDA graphs and largest batch."""
 
+NO_PLAN = "a plan does not cover rollout.server; --set rollout.server='' plans for vLLM on the training GPUs"
+"""Message for runs whose responses are sampled on other GPUs."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -180,6 +183,8 @@ class Job:
         if self.count > prompts:
             reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
             raise InputError(reason)
+        if self.vllm and self.config.rollout.server:
+            raise InputError(NO_PLAN)
         if self.vllm and not self.shape.shared:
             raise InputError(
                 'rollout.engine = "vllm" does not support models of the general path: set it to "transformers"'

@@ -30,7 +30,7 @@ from scapo_eval.engines.vllm_offline import faults, root_cause
 from scapo_eval.files.json_text import read_json
 
 from ..config import Config
-from ..data import Prompts, Response, read_prompts, seed_of
+from ..data import Prompt, Prompts, Response, read_prompts, seed_of
 from ..distributed import ProcessGroup
 from ..families.lora import merged_weights
 from ..families.policy import EncodedPrompt, Policy
@@ -57,6 +57,8 @@ PIXEL_GAP = 0.05
 """Maximum difference of pixel values, which are mostly in [-2, 2]. Rounding causes a difference of 0.02, and a missing
 normalization causes a difference of 1.
 """
+
+SYNCHRONIZED = "%s: weights synchronized in %.1f s; log-probabilities as the trainer's: %s"
 
 _BIAS = -100.0
 """Logit bias of tokens that are never sampled. It is the smallest value that vLLM accepts, and it multiplies the
@@ -219,14 +221,19 @@ class VllmSampler:
             RolloutRequest(
                 encoded.prompt.source.pictures,
                 encoded.prompt.ids.tolist(),
-                seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response
+                engine_seed(seed, encoded.prompt.index),
             )
             for encoded in prompts
         ]
         before, together = self._gather_requests(rank_requests)
         copies = group if temperature == 0 else 1  # vLLM makes only one greedy response
         requests = [self._vllm_prompt(request) for request in together]
-        settings = [self._settings(request, group // copies, temperature, max_tokens) for request in together]
+        settings = [
+            self._vllm.SamplingParams(
+                **sampling_settings(self._policy, request.seed, group // copies, temperature, max_tokens)
+            )
+            for request in together
+        ]
         try:
             outputs = self._llm.generate(requests, settings, use_tqdm=False) if requests else []
         except faults()[0] as error:
@@ -249,9 +256,7 @@ class VllmSampler:
         return before, [request for part in parts for request in part]
 
     def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
-        """Returns a prompt in vLLM's format. Each picture is represented by a single image token, which vLLM expands to
-        the number of features.
-        """
+        """Returns a prompt in vLLM's format."""
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = (
                 f"the prompt has {len(request.ids)} tokens; vLLM has room for {self._longest}, including the response"
@@ -263,30 +268,8 @@ class VllmSampler:
             raise InputError(f"can no longer be read: {error}", path=request.path) from None
         if not pictures:
             return {"prompt_token_ids": request.ids}
-        token = self._policy.vlm.config.image_token_id
-        ids = [
-            token_id
-            for k, token_id in enumerate(request.ids)
-            if token_id != token or k == 0 or request.ids[k - 1] != token
-        ]
+        ids = with_single_image_tokens(self._policy, request.ids)
         return {"prompt_token_ids": ids, "multi_modal_data": {"image": pictures[0] if len(pictures) == 1 else pictures}}
-
-    def _settings(self, request: RolloutRequest, number: int, temperature: float, max_tokens: int) -> Any:
-        return self._vllm.SamplingParams(
-            n=number,
-            temperature=temperature,
-            top_p=1.0,
-            top_k=0,
-            min_p=0.0,
-            repetition_penalty=1.0,
-            seed=request.seed,
-            max_tokens=max_tokens,
-            ignore_eos=True,  # only the ends of the policy apply
-            stop_token_ids=self._policy.ends,
-            logit_bias=dict.fromkeys(self._policy.never, _BIAS),
-            logprobs=0,
-            detokenize=False,
-        )
 
     def _check(self, config: Config, processor: Any) -> None:
         """Compares the pixels, and the log-probabilities for responses to pictures, between vLLM and the trainer.
@@ -298,11 +281,7 @@ class VllmSampler:
         Raises:
             ScapoError: If the values differ. The error names the cause and a remedy.
         """
-        distinct = {source.pictures: source for source in read_prompts(config.data.train, config.data.images)}
-        sources = sorted(distinct.values(), key=lambda source: not source.pictures)[:CHECKED_PROMPTS]
-        maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
-        prompts = maker.take(range(len(sources)))
-        maker.close()
+        prompts = checked_prompts(config, processor)
         with _pixels(self._policy.vlm) as trainer_pixels:
             encoded = encode(self._policy, prompts, self._process_group.device, at_once=1)
         tokens = min(CHECKED_TOKENS, self._max_new_tokens)
@@ -310,43 +289,21 @@ class VllmSampler:
         (model,) = self._llm.apply_model(lambda model: model)
         with _pixels(model) as engine_pixels:
             before = [response for prompt in encoded for response in answer([prompt])]
-        pixels = self._largest(_apart(trainer_pixels, engine_pixels))
-        from_disk = self._gap(encoded, before)
+        pixels = _largest(self._process_group, _apart(trainer_pixels, engine_pixels))
+        from_disk = gap_of(self._policy, self._process_group, encoded, before)
         self._sleep()
         start = time.perf_counter()
         self.sync()
         seconds = time.perf_counter() - start
         self._wake("kv_cache")
-        synchronized = self._gap(encoded, answer(encoded))
-        gap = f"{synchronized.largest:.2g} nats at most, {synchronized.mean:.2g} on average"
-        _log.info("%s: weights synchronized in %.1f s; log-probabilities as the trainer's: %s", self.name, seconds, gap)
+        synchronized = gap_of(self._policy, self._process_group, encoded, answer(encoded))
+        _log.info(SYNCHRONIZED, self.name, seconds, synchronized)
         if not synchronized.fits(self._dtype):
             cause = _cause(pixels, config.model.path, fits_from_disk=from_disk.fits(self._dtype))
             raise ScapoError(
-                f"{self.name} and the trainer do not agree on log-probabilities ({gap}): {cause} "
+                f"{self.name} and the trainer do not agree on log-probabilities ({synchronized}): {cause} "
                 "(rollout.check_sync = false disables this check)"
             )
-
-    @torch.no_grad()
-    def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
-        """Returns the difference, computed over all ranks, between the log-probabilities from vLLM and those from the
-        trainer.
-
-        Args:
-            encoded: Encoded prompts.
-            responses: One response to each prompt.
-        """
-        rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
-        batch = self._policy.batch(rows, self._process_group.device)
-        logprobs = self._policy(batch).logprob.float().cpu().numpy()
-        given = [response.logprobs for response in responses if response.logprobs is not None]
-        apart = np.abs(logprobs - np.concatenate(given))
-        total, number = self._process_group.sum(float(apart.sum()), float(len(apart)))
-        return Gap(total / number, self._largest(float(apart.max())))
-
-    def _largest(self, value: float) -> float:
-        """Returns the largest of the values on all ranks."""
-        return float(np.max(self._process_group.gather(value)))  # NaN if the value of any rank is NaN
 
 
 class Gap(NamedTuple):
@@ -363,6 +320,75 @@ class Gap(NamedTuple):
     def fits(self, dtype: torch.dtype) -> bool:
         """Returns True if rounding in the given dtype can explain the differences. For NaN, the result is False."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
+
+    def __str__(self) -> str:
+        return f"{self.largest:.2g} nats at most, {self.mean:.2g} on average"
+
+
+def checked_prompts(config: Config, processor: Any) -> list[Prompt]:
+    """Returns the prompts on which an engine is compared with the trainer, with distinct pictures if possible."""
+    distinct = {source.pictures: source for source in read_prompts(config.data.train, config.data.images)}
+    sources = sorted(distinct.values(), key=lambda source: not source.pictures)[:CHECKED_PROMPTS]
+    maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
+    prompts = maker.take(range(len(sources)))
+    maker.close()
+    return prompts
+
+
+@torch.no_grad()
+def gap_of(
+    policy: Policy, process_group: ProcessGroup, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
+) -> Gap:
+    """Returns the difference, computed over all ranks, between the log-probabilities from vLLM and those from the
+    trainer.
+
+    Args:
+        policy: Model of the trainer.
+        process_group: Group of all processes in the training run.
+        encoded: Encoded prompts.
+        responses: One response to each prompt, with vLLM's log-probabilities.
+    """
+    rows = [prompt.row([response.ids]) for prompt, response in zip(encoded, responses, strict=True)]
+    logprobs = policy(policy.batch(rows, process_group.device)).logprob.float().cpu().numpy()
+    given = [response.logprobs for response in responses if response.logprobs is not None]
+    apart = np.abs(logprobs - np.concatenate(given))
+    total, number = process_group.sum(float(apart.sum()), float(len(apart)))
+    return Gap(total / number, _largest(process_group, float(apart.max())))
+
+
+def _largest(process_group: ProcessGroup, value: float) -> float:
+    """Returns the largest of the values on all ranks."""
+    return float(np.max(process_group.gather(value)))  # NaN if the value of any rank is NaN
+
+
+def sampling_settings(policy: Policy, seed: int, number: int, temperature: float, max_tokens: int) -> dict[str, Any]:
+    """Returns the arguments of vLLM's ``SamplingParams`` for ``number`` responses to a prompt."""
+    return {
+        "n": number,
+        "temperature": temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "ignore_eos": True,  # only the ends of the policy apply
+        "stop_token_ids": policy.ends,
+        "logit_bias": dict.fromkeys(policy.never, _BIAS),
+        "logprobs": 0,
+        "detokenize": False,
+    }
+
+
+def engine_seed(seed: int, index: int) -> int:
+    """Returns the seed of a prompt's responses, to which vLLM adds the number of the response."""
+    return seed_of(seed, index) >> 1
+
+
+def with_single_image_tokens(policy: Policy, ids: Sequence[int]) -> list[int]:
+    """Returns a prompt in which a single token represents each picture. vLLM expands it to the number of features."""
+    token = policy.vlm.config.image_token_id
+    return [token_id for k, token_id in enumerate(ids) if token_id != token or k == 0 or ids[k - 1] != token]
 
 
 def _unpacked(model: Any) -> None:

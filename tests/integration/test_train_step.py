@@ -32,7 +32,10 @@ from scapo_train.rollout import encode  # noqa: E402
 from scapo_train.trainer import Trainer, train  # noqa: E402
 from scapo_train.update import MicroBatch  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
 PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 
 

@@ -86,5 +86,22 @@ def test_the_correction_makes_a_perturbed_engine_unbiased() -> None:
 def test_settings_that_have_no_effect_are_refused() -> None:
     with pytest.raises(ValueError, match=r"loss\.engine_correction requires an engine that is not the policy"):
         from_table({"loss": {"engine_correction": 2.0}})
+    served = {"engine": "vllm", "server": "http://127.0.0.1:8000"}
+    corrected = {"engine_correction": 2.0}
+    from_table({"rollout": {**served, "lookahead": 1}, "loss": {**corrected, "correction_level": "sequence"}})
+    for rollout, loss, said in (
+        ({"server": served["server"]}, {}, r'rollout\.server requires rollout\.engine = "vllm"'),
+        ({**served, "server": "127.0.0.1:8000"}, {}, r"must be an address such as http://127\.0\.0\.1:8000, got '127"),
+        ({**served, "lookahead": 2}, corrected, r"rollout\.lookahead must be 0 or 1, got 2"),
+        ({**served, "lookahead": 1}, {}, r"rollout\.lookahead requires loss\.engine_correction \(usually 2\)"),
+        (
+            {"engine": "vllm", "lookahead": 1},
+            corrected,
+            r"rollout\.lookahead requires rollout\.server: on the train",
+        ),
+        ({}, {"correction_level": "sequence"}, r"loss\.correction_level requires loss\.engine_correction"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            from_table({"rollout": rollout, "loss": loss})
     with pytest.raises(ValueError, match=r"run\.stop_on: unknown smoke; known: repetition, no_claims"):
         from_table({"run": {"stop_on": ["smoke"]}})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from scapo_train.logprob import CHUNK_ELEMENTS, KEPT_ELEMENTS, token_statistics  # noqa: E402
-from scapo_train.loss import kl_estimate, token_loss  # noqa: E402
+from scapo_train.loss import engine_ratio, kl_estimate, token_loss  # noqa: E402
 
 NONE = torch.tensor([], dtype=torch.long)
 
@@ -126,3 +129,90 @@ def test_only_few_probabilities_are_kept_for_the_backward_pass(monkeypatch: pyte
         token_statistics(hidden, weight, torch.zeros(n, dtype=torch.long), never=NONE, ends=torch.tensor([1]))
     assert kept
     assert max(kept) < n * size // 10
+
+
+class Enumerated:
+    """Policy and older policy on all responses of up to three of three tokens, of which the first one is the end. The
+    logits of a token depend on all tokens before it.
+    """
+
+    def __init__(self) -> None:
+        self.responses = [
+            tokens
+            for length in (1, 2, 3)
+            for tokens in itertools.product(range(3), repeat=length)
+            if 0 not in tokens[:-1] and (tokens[-1] == 0 or length == 3)
+        ]
+        prefixes = sorted({tokens[:k] for tokens in self.responses for k in range(len(tokens))})
+        self.row = {prefix: k for k, prefix in enumerate(prefixes)}
+        self.logits = randoms(len(prefixes), 3).requires_grad_()
+        self.older = self.logits.detach() + 0.6 * randoms(len(prefixes), 3, seed=1)
+
+    def logprobs(self, logits: torch.Tensor, tokens: tuple[int, ...]) -> torch.Tensor:
+        table = logits.log_softmax(1)
+        return torch.stack([table[self.row[tokens[:k]], token] for k, token in enumerate(tokens)])
+
+    def gradient(
+        self, advantages: dict[tuple[tuple[int, ...], ...], list[list[float]]], *, older: bool, most: float, level: str
+    ) -> torch.Tensor:
+        """Returns the expected gradient over all groups of responses that were sampled from one of the policies.
+
+        Args:
+            advantages: Groups of responses, with the advantages of each response's tokens.
+            older: True if the older policy sampled the responses.
+            most: Maximum importance ratio, or 0 for no correction.
+            level: Unit of the importance ratio.
+        """
+        total = torch.zeros((), dtype=torch.float64)
+        for group, of_tokens in advantages.items():
+            new = torch.cat([self.logprobs(self.logits, tokens) for tokens in group])
+            old = torch.cat([self.logprobs(self.older, tokens) for tokens in group])
+            advantage = torch.tensor([value for values in of_tokens for value in values], dtype=torch.float64)
+            if most:
+                lengths = [len(tokens) for tokens in group] if level == "sequence" else None
+                advantage = advantage * engine_ratio(new, old, most, lengths)
+            probability = (old if older else new.detach()).sum().exp()
+            total = total + token_loss(new, advantage, probability.expand(len(new))).loss
+        (found,) = torch.autograd.grad(total, self.logits)
+        return found
+
+
+def single(world: Enumerated) -> dict[tuple[tuple[int, ...], ...], list[list[float]]]:
+    """Returns arbitrary advantages of tokens, which depend on the whole response."""
+    random = torch.Generator().manual_seed(7)
+    return {(tokens,): [torch.randn(len(tokens), generator=random).tolist()] for tokens in world.responses}
+
+
+def pairs(world: Enumerated) -> dict[tuple[tuple[int, ...], ...], list[list[float]]]:
+    """Returns the advantages of two responses relative to their mean reward."""
+    reward = dict(zip(world.responses, randoms(len(world.responses), seed=8).tolist(), strict=True))
+    groups = itertools.product(world.responses, repeat=2)
+    return {
+        group: [[reward[tokens] - (reward[group[0]] + reward[group[1]]) / 2] * len(tokens) for tokens in group]
+        for group in groups
+    }
+
+
+@pytest.mark.parametrize("advantages_of", [single, pairs])
+def test_ratios_of_responses_give_the_gradient_of_the_policy_on_responses_of_an_older_one(
+    advantages_of: Callable[[Enumerated], dict[tuple[tuple[int, ...], ...], list[list[float]]]],
+) -> None:
+    world = Enumerated()
+    probabilities = [world.logprobs(world.older, tokens).sum().exp() for tokens in world.responses]
+    assert float(torch.stack(probabilities).sum()) == pytest.approx(1, abs=1e-12)
+    gradient = functools.partial(world.gradient, advantages_of(world))
+    own = gradient(older=False, most=0, level="token")
+    exact = gradient(older=True, most=1e9, level="sequence")
+    assert torch.allclose(exact, own, rtol=1e-11, atol=1e-14)
+    uncorrected = (gradient(older=True, most=0, level="token") - own).norm()
+    assert uncorrected > 0.2 * own.norm()
+    for level in ("token", "sequence"):  # biased, because of tokens before this one, or of the limit
+        most = 1e9 if level == "token" else 2.0
+        assert 1e-3 * own.norm() < (gradient(older=True, most=most, level=level) - own).norm() < uncorrected
+
+
+def test_ratios_of_responses_are_truncated_as_a_whole() -> None:
+    new, old = torch.tensor([0.0, -1.0, -2.0, 5.0]), torch.tensor([-1.0, -0.5, -2.0, -200.0])
+    assert engine_ratio(new, old, 2.0).tolist() == pytest.approx([2.0, math.exp(-0.5), 1.0, 2.0])
+    found = engine_ratio(new, old, 2.0, [2, 1, 1]).tolist()
+    assert found == pytest.approx([math.exp(0.5), math.exp(0.5), 1.0, 2.0])

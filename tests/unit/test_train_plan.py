@@ -590,6 +590,12 @@ def test_a_larger_micro_batch_is_advised_if_it_saves_time(capsys: pytest.Capture
     assert "faster" not in text
 
 
+def test_a_server_is_not_planned(seven: Job) -> None:
+    with pytest.raises(InputError, match=r"^a plan does not cover rollout\.server; --set rollout\.server=''"):
+        changed(seven, rollout={"engine": "vllm", "server": "http://127.0.0.1:8000"})
+    changed(seven, rollout={"engine": "vllm", "server": ""})
+
+
 def test_vllm_asleep_at_level_one_is_copied_to_the_host_and_back(seven: Job) -> None:
     level = {k: changed(seven, rollout={"sleep_level": k}) for k in (1, 2)}
     asleep, discarded = (plan(level[k]).seconds["sync"] for k in (1, 2))

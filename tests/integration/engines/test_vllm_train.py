@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +37,10 @@ from scapo_train.distributed import ProcessGroup
 from scapo_train.families.policy import EncodedPrompt, Policy
 from scapo_train.model import load_policy, processor_of
 from scapo_train.rollout import PolicySampler, encode
+from scapo_train.samplers.server import ServerSampler
 from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _unpacked
+from scapo_train.trainer import train
+from scapo_train.update import Updater
 
 pytestmark = pytest.mark.usefixtures("quiet_loggers")
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
@@ -87,7 +91,7 @@ class Bench:
         given = np.concatenate([one.logprobs for one in responses if one.logprobs is not None])
         return float(np.abs(own - given).max())
 
-    def same_greedy(self, sampler: VllmSampler) -> float:
+    def same_greedy(self, sampler: VllmSampler | ServerSampler) -> float:
         """Returns the share of prompts whose greedy response equals the trainer's."""
         own = PolicySampler(self.policy, GROUP.device, self.config.rollout.max_new_tokens, 4)
         pairs = zip(own.sample(self.encoded, 0, 1, 0.0), sampler.sample(self.encoded, 0, 1, 0.0), strict=True)
@@ -107,6 +111,31 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
     sampler._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
     sampler._llm.reset_prefix_cache()
     sampler._llm.llm_engine.reset_encoder_cache()
+
+
+@pytest.fixture
+def serve(lab: Any) -> Iterator[Callable[[str], str]]:
+    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.server.START`` describes, and returns its
+    address.
+    """
+    running: list[subprocess.Popen[bytes]] = []
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+
+    def start(model: str) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+        command += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--dtype", "float32"]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--gpu-memory-utilization", "0.1"]
+        with open(lab.folder / "server.log", "wb") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True))
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +217,16 @@ def test_two_ranks(lab: Any, size: int) -> None:
         assert after < LARGEST_GAP
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["colocated", "look-ahead"])
+def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any, serve: Callable[[str], str], ahead: bool) -> None:
     """Kills the complete command with SIGKILL (rollouts, update, synchronization, checkpoints, export), and runs it
     again.
     """
-    changes = [*SETTINGS, "optim.lr=0.01", "run.steps=3"]
+    engine = list(SETTINGS)
+    if ahead:
+        url = serve(load(lab.config).model.path)
+        engine = ["rollout.engine=vllm", f"rollout.server={url}", "rollout.lookahead=1", "loss.engine_correction=2"]
+    changes = [*engine, "optim.lr=0.01", "run.steps=3"]
 
     def command(name: str, *more: str) -> list[str]:
         return [sys.executable, "-m", "scapo_train", *lab.run(name, *changes), *more]
@@ -214,7 +248,65 @@ def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any) -> None:
     )
     assert [row["step"] for row in one] == [row["step"] for row in other] == [1, 2, 3]
     for row, same in zip(one, other, strict=True):
-        assert row["mismatch"] < LARGEST_GAP
+        assert row["mismatch"] is None if row["staleness"] else row["mismatch"] < LARGEST_GAP
         assert {k: v for k, v in row.items() if "second" not in k} == {
             k: v for k, v in same.items() if "second" not in k
         }
+
+
+def served(bench: Bench, url: str, lab: Any) -> list[str]:
+    """Returns the settings of a run with a server."""
+    model, output = f"model.path={bench.config.model.path}", f"run.output={lab.folder / 'run'}"
+    return [model, output, "rollout.engine=vllm", f"rollout.server={url}"]
+
+
+@pytest.mark.parametrize("family", FAMILIES[:3])  # on a CPU, experts are repacked, and a server cannot undo this
+def test_a_server_has_the_policys_weights_before_and_after_an_update(
+    lab: Any, tiny: ModuleType, serve: Callable[[str], str], family: str
+) -> None:
+    bench = Bench(lab, tiny, family)
+    bench.config = load(lab.config, served(bench, serve(bench.config.model.path), lab))
+    sampler = ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
+    sampler.sync()
+    first = sampler.sample(bench.encoded, 1, 4, 1.0)
+    assert bench.gap(first) < LARGEST_GAP
+    assert [one.ids for one in sampler.sample(bench.encoded, 1, 4, 1.0)] == [one.ids for one in first]
+    assert len({tuple(one.ids) for one in first}) > 8
+    assert not {token for one in first for token in one.ids} & set(bench.policy.never)
+    assert bench.same_greedy(sampler) == 1.0
+    bench.change()
+    assert bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)) > 0.1  # the server has the former weights
+    sampler.sync()
+    assert bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)) < LARGEST_GAP
+    assert bench.same_greedy(sampler) == 1.0
+
+
+def test_the_importance_ratios_of_a_step_of_look_ahead_are_those_of_two_policies(
+    lab: Any, tiny: ModuleType, serve: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compares the second step's ratios with those of the present policy and of the initial model, loaded anew."""
+    bench, limit = Bench(lab, tiny, "qwen2_5_vl"), 1.5
+    changes = served(bench, serve(bench.config.model.path), lab)
+    backward, seen = Updater._backward, list[tuple[Any, Any]]()
+
+    def recorded(self: Any, micro_batches: Any, *given: Any) -> Any:
+        with torch.no_grad():
+            seen.extend((micro, self._policy(micro.batch).logprob) for micro in micro_batches)
+        return backward(self, micro_batches, *given)
+
+    monkeypatch.setattr(Updater, "_backward", recorded)
+    ahead = ["rollout.lookahead=1", f"loss.engine_correction={limit}", "run.steps=2", "optim.lr=0.003"]
+    folder = train(load(lab.config, [*changes, *ahead]))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["staleness"] for row in rows] == [0.0, 1.0]
+    assert rows[0]["mismatch"] < LARGEST_GAP
+    assert rows[0]["importance_ratio"] == pytest.approx(1, abs=LARGEST_GAP)
+    older = load_policy(bench.config.model, 1.0, GROUP)
+    (micro, newer) = seen[-1]
+    with torch.no_grad():
+        old = older(micro.batch).logprob
+    assert float((old - micro.sampled).abs().max()) < LARGEST_GAP  # sampled by the first policy
+    assert float((newer - old).abs().max()) > 0.01
+    ratios = (newer - old).exp().clamp(max=limit)
+    assert rows[1]["importance_ratio"] == pytest.approx(float(ratios.mean()), abs=1e-3)
+    assert 0 < rows[1]["importance_clip_share"] == pytest.approx(float((ratios >= limit).float().mean()), abs=0.02)
