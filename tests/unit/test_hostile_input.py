@@ -610,6 +610,7 @@ GOOD_STATE: dict[str, Any] = {"step": 3, "bad": [1], "config": "", "best": {"val
         ({"step": -1}, "$.step"), ({"step": 2**70}, "$.step"), ({"bad": [None]}, "$.bad[0]"), ({"bad": 5}, "$.bad"),
         ({"best": None}, "$.best"), ({"best": {"value": "x", "step": 0, "waited": 0}}, "$.best.value"),
         ({"alarms": {"start": {"length": "x"}, "said": []}}, "$.alarms.start"), ({"config": 5}, "$.config"),
+        ({"ahead": {"0": {"ids": [["x"]], "finished": [True], "logprobs": [[0.0]]}}}, "$.ahead[...].ids[0][0]"),
         ({"alarms": {"start": {}, "said": [], "raised": {"kl": {"name": "kl"}}}}, "missing required field"),
     ],
 )  # fmt: skip
@@ -617,7 +618,7 @@ def test_states_of_checkpoints(change: dict[str, Any], place: str) -> None:
     pytest.importorskip("torch")
     from scapo_train.checkpoint.resume import known_state
 
-    assert known_state({**GOOD_STATE, "other": 1}, Path("c")) == {**GOOD_STATE, "reward": None}
+    assert known_state({**GOOD_STATE, "other": 1}, Path("c")) == {**GOOD_STATE, "reward": None, "ahead": {}}
     with pytest.raises(InputError, match=re.escape(place)) as refused:
         known_state({**GOOD_STATE, **change}, Path("c"))
     assert str(refused.value).startswith("c/state.json: damaged: ")
