@@ -85,7 +85,8 @@ class References:
         data = read_bytes(path)
         head = data.lstrip()[:1]
         first = data.lstrip().partition(b"\n")[0].rstrip()
-        if head == b"[" or (first.endswith(b"}") and any(key in first for key in _ROW_KEYS)):
+        is_row = first.endswith(b"}") and b'"annotations"' not in first and any(key in first for key in _ROW_KEYS)
+        if head == b"[" or is_row:
             return cls.of_records(records_of(data, name), name)
         try:
             document = parse_json(data, unique=True)
@@ -94,6 +95,8 @@ class References:
         if not isinstance(document, dict):
             raise InputError(f"not a valid file of references: found {json_type(document)}", path=name)
         if "annotations" in document:
+            if "categories" in document:
+                raise InputError("COCO's instances are a ground truth (--truth FILE), not references", path=name)
             written = convert_as(document["annotations"], list[_Caption], name)
             return cls.of_records(enumerate((msgspec.to_builtins(caption) for caption in written), 1), name)
         rows = ({"image_id": image, "references": given} for image, given in document.items())
