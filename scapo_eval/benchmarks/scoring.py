@@ -496,7 +496,8 @@ class Sums:
         few = self.strangers
         if few and self._n_strange == self.faults.total:  # there are no other faults
             first = self.faults.errors[0].line
-            raise InputError(f"{few}; --on-unknown-image skip omits the others", path=self._source, line=first)
+            remedy = "; --on-unknown-image skip omits the others" if self.totals["scored"] else ""
+            raise InputError(few + remedy, path=self._source, line=first)
         self.faults.raise_if_any(SKIP if self.totals["scored"] and self.faults.total > self._n_strange else "")
         self.checks.check()
         if not self.totals["scored"] or self.mentioned is None:
@@ -698,5 +699,6 @@ def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
         shown = ", ".join(f"'{label}'" for label in never[:10]) + (", ..." if len(never) > 10 else "")
         yield (
             f"{truth.oracle.source} does not state its label set, so unlisted labels count as absent; "
-            f"claimed but never in it: {shown} (state the label set as 'labels' if these were not annotated)"
+            f"claimed but never in it: {shown} (if these were not annotated, state the label set: "
+            '{"labels": [...], "objects": {image: [labels]}})'
         )

@@ -41,6 +41,7 @@ XLSX_CELL_LIMIT = 32_767
 
 _MAX_HEADER = 2**20
 _MAX_ROW = 2**26
+_CONTENT_TYPES = "[Content_Types].xml"  # member of every workbook
 _MAX_CELL = 2**27  # tables of VLMEvalKit contain whole images in a cell
 _CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # representation of control characters in a workbook
 _OPEN_OBJECT = (b"{", b"[", b",", b":")
@@ -99,6 +100,8 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
     head = source.head
     refuse_feather(head, name)
     text = head.lstrip()
+    if name.endswith(".parquet") and head[:4] != MAGIC:
+        raise InputError("not a parquet file", path=name)
     container: Container
     if head[:4] == MAGIC:
         container, rows = "parquet", _parquet(source)
@@ -264,15 +267,36 @@ def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
     """Yields the cells of a workbook's first sheet, row by row. A text that starts with ``=`` is returned as text, not
     evaluated.
     """
+    data = read_bytes(path)
+    with decoding("xlsx workbook", path):
+        refuse_zip(io.BytesIO(data), _CONTENT_TYPES, name)
     try:
         import openpyxl  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
-    data = read_bytes(path)
     with decoding("xlsx workbook", path):
         check_archive(io.BytesIO(data), name)
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
         yield from book.worksheets[0].iter_rows(values_only=True)
+
+
+def refuse_zip(stream: BinaryIO, member: str, name: str) -> None:
+    """Rejects a zip archive that is not of the expected kind.
+
+    Args:
+        stream: Content of the archive.
+        member: Ending of the name of a member that each archive of the expected kind contains.
+        name: Name of the source, for error messages.
+
+    Raises:
+        InputError: If the archive has no such member. For a damaged archive, the exceptions of zipfile are raised.
+    """
+    import zipfile
+
+    with zipfile.ZipFile(stream) as archive:
+        if not any(found.endswith(member) for found in archive.namelist()):
+            raise InputError("a zip archive; unpack it and give the files in it", path=name)
+    stream.seek(0)
 
 
 def check_archive(stream: BinaryIO, name: str) -> None:

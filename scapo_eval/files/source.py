@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -33,6 +34,11 @@ Input = str | os.PathLike[str]
 """Input that is read as bytes: a path, ``-`` for standard input, or a :class:`Source`."""
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_NOT_READ = {
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "7-Zip": re.compile(rb"7z\xbc\xaf"),
+}
 _ALWAYS_KEPT = 4 * 2**20  # compressed bytes of a pipe: more than any format check needs
 _HASHED = 2**16  # number of bytes per read, which fit into the processor cache
 _IN_MEMORY = 64 * 2**20  # maximum bytes in memory of a pipe that is read twice; the rest is in a temporary file
@@ -587,6 +593,9 @@ def _packing(source: _Bytes) -> bytes | None:
 def _unpacked(source: _Bytes, name: str) -> BinaryIO:
     view = _View(source)
     packing = _packing(source)
+    magic = io.BufferedReader(_View(source)).read(10)
+    if other := next((known for known, start in _NOT_READ.items() if start.match(magic)), None):
+        raise InputError(f"compressed with {other}; unpack it, or use gzip or zstandard", path=name)
     if packing == _GZIP:
         packed = gzip.GzipFile(fileobj=io.BufferedReader(view), mode="rb")
         return io.BufferedReader(_Unpacked(packed, view, name), 2**20)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,14 +23,26 @@ from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import MergedImages, canonical_image_id, is_in_folder, plain_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Container, ErrorHandler, Rows, Warn, is_open, warn_user
-from ..files.fields import mixed_models, split_by_import
+from ..files.fields import mixed_models, only_text, split_by_import
 from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
 from .captions_foreign import captions_of as foreign_captions_of
-from .formats import CHAT_KEYS, Recognized, keys_of_captions, kind_of, layout_of, open_layout, several_keys, wrong_kind
+from .formats import (
+    CHAT_KEYS,
+    SEVERAL_CAPTIONS,
+    Recognized,
+    advice_on_keys,
+    is_map_of_several,
+    keys_of_captions,
+    kind_of,
+    layout_of,
+    open_layout,
+    several_keys,
+    wrong_kind,
+)
 from .kinds import KINDS
 from .parsers import first_word, is_answer
 
@@ -580,7 +591,7 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
             image = canonical.get(raw) if type(raw) in (int, str) else canonical_image_id(raw)
             if image is None:
                 image = canonical[raw] = canonical_image_id(raw)
-            if type(caption) is not str:
+            if type(caption) is not str and (caption := only_text(caption)) is None:
                 raise TypeError
         except (KeyError, TypeError, ValueError) as error:
             faults.add(InputError(_record_reason(name, record, error), path=name, line=number))
@@ -625,30 +636,22 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
         return f"no turn of the assistant in {inside!r}"
     if inside is not None and len(record) <= 3:
         return f"the records are inside '{inside}'; take them out: jq -c '.{inside}[]' FILE > captions.jsonl"
+    if is_map_of_several(record):
+        return SEVERAL_CAPTIONS
     if not {"image_id", "caption"} <= record.keys() and (several := several_keys(record)):
         return several
     for key in ("image_id", "caption"):
         if key not in record:
+            if key == "caption" and isinstance(record.get("captions"), list):
+                return SEVERAL_CAPTIONS
             rollout = key == "caption" and "response" in record
-            hint = "; is it a rollout? use scapo-eval reward" if rollout else _naming_keys(name, record)
+            hint = "; is it a rollout? use scapo-eval reward" if rollout else advice_on_keys(name, record)
             return f"missing key '{key}' (found: {keys}){hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
-    several = "; give each caption a record of its own" if isinstance(record["caption"], list) else ""
-    return f"'caption' must be a string, found {json_type(record['caption'])}{several}"
-
-
-def _naming_keys(name: str, record: Mapping[str, Any]) -> str:
-    """Returns advice to name the keys of a record: its longest text is the caption, and the first other value is the
-    image id. The advice is empty if the record has no such keys.
-    """
-    texts = [key for key, value in record.items() if isinstance(value, str) and key != "image_id"]
-    caption = "caption" if "caption" in record else max(texts, key=lambda key: len(record[key]), default=None)
-    image = "image_id" if "image_id" in record else next((key for key in record if key != caption), None)
-    if caption is None or image is None:
-        return ""
-    named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
-    return f"; name the keys: {named} --truth TRUTH"
+    if isinstance(record["caption"], list):
+        return SEVERAL_CAPTIONS
+    return f"'caption' must be a string, found {json_type(record['caption'])}"
 
 
 class FileChecks:

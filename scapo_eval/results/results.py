@@ -588,6 +588,6 @@ def system_names(paths: Sequence[str]) -> list[str]:
 
 def _stem(path: str) -> str:
     name = Path(path).name
-    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
+    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".csv", ".xlsx", ".parquet"):
         name = name.removesuffix(suffix) or name
     return name

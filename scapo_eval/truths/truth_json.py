@@ -54,7 +54,8 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     if objects is document and any(not isinstance(value, list) for value in document.values()):
         key, value = next((key, value) for key, value in document.items() if not isinstance(value, list))
         keys = ", ".join(list(document)[:5])
-        known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
+        known = 'COCO instances, {id: [labels]}, {"objects": {id: [labels]}, "labels": [...]} '
+        known += "or lines of image_id and objects"
         reason = f"{short_repr(key)} has {json_type(value)} where a list of labels is expected"
         raise InputError(f"not a valid truth file: expected {known} (found keys: {keys}; {reason})", path=source)
     rows = TruthRows(source, FaultList())

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, MissingExtra, short_repr
-from ..files.containers import check_archive
+from ..files.containers import check_archive, refuse_zip
 from ..files.fields import names_image
 from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, parse_json
@@ -42,6 +42,7 @@ def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
         InputError: If the data is not a valid DOPA matrix.
     """
     with decoding("npz file", source):
+        refuse_zip(stream, ".npy", source)
         check_archive(stream, source)
         cells = stored_array(stream, "matrix")
         with np.load(stream, allow_pickle=False) as arrays:
