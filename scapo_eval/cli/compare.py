@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +38,15 @@ class Compare(click.Command):
         # also for shell completion of that verb
         benchmark, rest = _take_benchmark(args, lenient=bool(extra.get("resilient_parsing")))
         if benchmark is None:
-            return super().make_context(info_name, args, parent, **extra)
+            given = [*args]
+            try:
+                return super().make_context(info_name, args, parent, **extra)
+            except click.NoSuchOption as error:
+                if not any(error.option_name in option.opts for option in command_of(SETS["score"]).params):
+                    raise
+                scoring = shlex.join(["scapo-eval", "compare", "--benchmark", "score", *given])
+                reason = f"{error.option_name} is an option for captions; to score and compare them: {scoring}"
+                raise click.UsageError(reason, error.ctx) from None
         command = command_of(SETS[benchmark])
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))

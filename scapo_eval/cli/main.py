@@ -229,7 +229,9 @@ def _run() -> int:
         echo("\n".join(what_next(Path.cwd())))
         return 0
     except click.ClickException as error:
-        error.show()
+        from .mistakes import explained
+
+        explained(error).show()
         return BAD_INPUT
     except ScapoError as error:
         echo(f"scapo-eval: {error}" if "\n" not in str(error) else str(error), err=True)

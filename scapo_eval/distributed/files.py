@@ -15,6 +15,7 @@ from ..base.errors import InputError, ScapoError
 from ..files.parquet import open_parquet
 from ..files.source import Source, file_system, is_remote
 from ..readers.captions import is_own_parquet
+from ..readers.data_set import DataSet, is_data_set
 from ..readers.formats import open_layout
 from ..results.results import system_names
 from .batch import WHOLE_FILE
@@ -29,8 +30,8 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     """Returns the paths of one system's files. The files that match a pattern are sorted by name.
 
     Args:
-        given: A path, a pattern (``captions/*.parquet``; ``**`` matches nested folders), a URI with a path or pattern,
-            or a list of these.
+        given: A path, a folder, a pattern (``captions/*.parquet``; ``**`` matches nested folders), a URI with a path or
+            pattern, or a list of these.
 
     Raises:
         InputError: If no file matches, or a file is given twice.
@@ -44,6 +45,8 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
 
 
 def _matching(pattern: str) -> list[str]:
+    if os.path.isdir(pattern) and is_data_set(pattern):
+        return DataSet(os.path.abspath(pattern)).files
     if not has_magic(pattern):
         return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
     paths = _matching_uris(pattern) if is_remote(pattern) else glob(os.path.abspath(pattern), recursive=True)

@@ -737,10 +737,30 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
+def _similar(path: object) -> str:
+    """Returns ``; did you mean FILE?`` if the folder of a missing file contains a file with a similar name."""
+    if not isinstance(path, str):
+        return ""
+    if path.startswith("~"):
+        return "; the shell does not expand ~ in quotation marks"
+    import difflib
+
+    folder, name = os.path.split(path)
+    try:
+        names = {other.lower(): other for other in sorted(os.listdir(folder or "."))[:_COMPARED]}
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.8)
+    return f"; did you mean {os.path.join(folder, names[close[0]])}?" if close else ""
+
+
+_COMPARED = 1000  # files of a folder
+
+
 def os_reason(error: BaseException) -> str:
     """Returns the reason for an operating-system error, in the project's wording for messages."""
     if isinstance(error, FileNotFoundError):
-        return "file not found"
+        return "file not found" + _similar(error.filename)
     if isinstance(error, IsADirectoryError):
         return "is a directory, not a file"
     if isinstance(error, PermissionError):
