@@ -14,7 +14,7 @@ OTHER_NAMES = {
     "--reference": "--references",
     "--output-file": "--output",
 }
-"""Options of other tools -> options of this command line with the same meaning."""
+"""Mapping from options in other tools to options of this command line with the same meaning."""
 
 
 def explained(error: click.ClickException) -> click.ClickException:
