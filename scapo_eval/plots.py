@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .benchmarks.labels import LabelRun
 from .report import plots
 from .report.data import Report, planes, read_training_log
 from .report.plots import Style
@@ -18,14 +19,14 @@ from .results.results import Results, Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Style", "differences", "faithscore", "frontier", "training"]
+__all__ = ["Style", "differences", "faithscore", "frontier", "labels", "training"]
 
 
-def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
+def frontier(results: Results | Run | Sequence[Run], trails: Sequence[str] = (), **style: Any) -> Figure:
     """Plots the hallucination rate against the cover rate, with curves of equal caption score and 95 % regions.
 
     Args:
-        results: Results of a benchmark that has a hallucination rate and a cover rate, such as ``capscore``.
+        results: Results, or runs, of a benchmark that has a hallucination rate and a cover rate, such as ``capscore``.
         trails: Prefixes of the names of systems. Systems whose names have the same prefix are successive checkpoints of
             one training run.
         style: Fields of :class:`Style` as keyword arguments: ``width`` (inches, "column", "text"), ``dark``, ``font``,
@@ -44,17 +45,16 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
         >>> figure.axes[0].get_xlabel()
         'Hal. Rate, % (lower is better)'
     """
-    group = results if isinstance(results, Results) else compare([results])
-    figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
+    figure: Figure = plots.frontier(planes(Report((_compared(results),), trails=tuple(trails))), Style(**style))
     return figure
 
 
-def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
+def differences(results: Results | Sequence[Run], metrics: Sequence[str] | None = None, **style: Any) -> Figure:
     """Draws the differences from the baseline in order of size, with their intervals. Filled marks represent
     significant differences.
 
     Args:
-        results: Results of at least two systems.
+        results: Results, or runs, of at least two systems.
         metrics: Metrics to draw, with one panel for each, or None for the headline metrics.
         style: Fields of :class:`Style` as keyword arguments.
 
@@ -71,11 +71,11 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
         >>> len(figure.axes)
         2
     """
-    figure: Figure = plots.differences(results, metrics, Style(**style))
+    figure: Figure = plots.differences(_compared(results), metrics, Style(**style))
     return figure
 
 
-def faithscore(results: Results | Run, **style: Any) -> Figure:
+def faithscore(results: Results | Run | Sequence[Run], **style: Any) -> Figure:
     """Draws FaithScore against the mean number of facts, with one panel per generation setting.
 
     Args:
@@ -93,9 +93,38 @@ def faithscore(results: Results | Run, **style: Any) -> Figure:
         >>> len(figure.axes)
         1
     """
-    group = results if isinstance(results, Results) else compare([results])
-    figure: Figure = plots.faithscore(group, Style(**style))
+    figure: Figure = plots.faithscore(_compared(results), Style(**style))
     return figure
+
+
+def labels(systems: LabelRun | Sequence[LabelRun], top: int = 20, **style: Any) -> Figure:
+    """Draws the labels with the highest hallucination rates, with the Wilson intervals of the rates.
+
+    Args:
+        systems: Results of :func:`scapo_eval.labels` for one or several systems.
+        top: Maximum number of labels. The labels are sorted by their mean rate over the systems.
+        style: Fields of :class:`Style` as keyword arguments.
+
+    Raises:
+        InputError: If no label is hallucinated, or the systems have different vocabularies.
+        MissingExtra: If matplotlib is not installed.
+
+    Example:
+        >>> import scapo_eval
+        >>> rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(40)]
+        >>> figure = scapo_eval.plots.labels(scapo_eval.labels(rows))
+        >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+        ['cat']
+    """
+    given = [systems] if isinstance(systems, LabelRun) else systems
+    figure: Figure = plots.labels(given, top, Style(**style))
+    return figure
+
+
+def _compared(results: Results | Run | Sequence[Run]) -> Results:
+    if isinstance(results, Results):
+        return results
+    return compare([results] if isinstance(results, Run) else [*results])
 
 
 def training(folders: Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:

@@ -29,6 +29,31 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 _COLORS = {"supported": "#cfe8cf", "hallucinated": "#f3c6c6", "unknown": "#eeeeff"}
 
 
+class Evidence(list[dict[str, Any]]):
+    """The records of :func:`evidence`, one per caption."""
+
+    def to_pandas(self) -> Any:
+        """Returns a data frame with one row per mention, and the columns ``image_id``, ``caption`` (the position of the
+        caption), ``start``, ``end``, ``text``, ``label`` and ``verdict``.
+
+        Raises:
+            MissingExtra: If pandas is not installed.
+        """
+        from ..results.frames import to_frame
+
+        rows = [
+            {
+                "image_id": record["image_id"],
+                "caption": k,
+                "text": record["caption"][mention["start"] : mention["end"]],
+                **{column: mention[column] for column in ("start", "end", "label", "verdict")},
+            }
+            for k, record in enumerate(self)
+            for mention in record["mentions"]
+        ]
+        return to_frame(rows, ("image_id", "caption", "start", "end", "text", "label", "verdict"), ())
+
+
 @naming_inputs
 def evidence(
     captions: Given | Run,
@@ -36,7 +61,7 @@ def evidence(
     truth: TruthGiven | None = None,
     vocabulary: VocabularyGiven | None = None,
     claims: Reading | None = None,
-) -> list[dict[str, Any]]:
+) -> Evidence:
     """Returns the evidence of each caption, as ``scapo-eval score --per-caption`` writes it.
 
     Args:
@@ -48,8 +73,8 @@ def evidence(
 
     Returns:
         One record per caption, in order. Each record contains ``image_id``, ``caption``, ``mentions`` (each with
-        ``start`` and ``end`` in characters, ``label`` and ``verdict``), the ``missed`` labels, and the ``counts``. The
-        list can be passed to ``pandas.DataFrame``.
+        ``start`` and ``end`` in characters, ``label`` and ``verdict``), the ``missed`` labels, and the ``counts``.
+        ``to_pandas()`` returns a data frame with one row per mention.
 
     Raises:
         InputErrors, InputError: If the input is invalid, or if a run has no captions or is given together with
@@ -61,7 +86,7 @@ def evidence(
         >>> [(mention["label"], mention["verdict"]) for mention in scapo_eval.evidence(rows)[0]["mentions"]]
         [('dog', 'supported'), ('cat', 'hallucinated')]
     """
-    kept: list[dict[str, Any]] = []
+    kept = Evidence()
 
     def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         kept.extend(scorer.records(block))

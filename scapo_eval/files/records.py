@@ -74,13 +74,20 @@ def readable(given: Given) -> Readable:
     name = f"<{type(given).__name__}>"
     if hasattr(given, "iloc") and hasattr(given, "to_dict"):
         return Records(name, _rows_of_frame(given, name))
+    if isinstance(given, Mapping) and given and all(isinstance(value, (str, list)) for value in given.values()):
+        return Records(name, [_plain_record(given)])  # captions by image
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, list(given)[:5]))
         raise InputError(f"one mapping (keys: {keys}), not records; give a list of records, or one split of it")
     if isinstance(given, (bytes, bytearray)) or not isinstance(given, Iterable):
         kinds = "a path, a list of records, a DataFrame or a Dataset"
         raise InputError(f"expected {kinds}, found {type(given).__name__}")
-    return Records(name, [_plain_record(record) for record in without_media(given)])
+    records = [*without_media(given)]
+    if records and all(isinstance(record, (str, os.PathLike)) for record in records):
+        raise InputError(
+            "a list of file names: give one file, a folder or a pattern, or one list of records", path=name
+        )
+    return Records(name, [_plain_record(record) for record in records])
 
 
 def _rows_of_frame(frame: Any, name: str) -> list[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, MissingExtra
-from ..benchmarks.labels import wilson
+from ..benchmarks.labels import LabelRun, wilson
 from ..results.names import metric_name, reader_mark
 from ..results.render import is_better
 from ..results.results import Results
@@ -359,12 +359,12 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
     return handles
 
 
-def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None) -> Any:
+def labels(systems: Sequence[CaptionEvidence | LabelRun], top: int = 20, style: Style | None = None) -> Any:
     """Draws the labels with the highest hallucination rates. A rate is a share of captions and is drawn with its Wilson
     interval.
 
     Args:
-        systems: Systems whose captions are available.
+        systems: Systems with counts for each label.
         top: Maximum number of labels. The labels are sorted by their mean rate over the systems.
         style: Appearance of the figure, or None for the default.
 
@@ -374,8 +374,16 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
     if not systems:
         raise InputError("labels are counted in captions: use caption files and --truth")
     style = style or Style()
-    names = systems[0].truth.vocabulary.labels
-    shares = [system.labels.hallucinated / len(system.texts) for system in systems]
+    counted = [
+        (system.scores.name, system.counts, system.scores.n_records, system.scores.table.image_ids)
+        if isinstance(system, LabelRun)
+        else (system.name, system.labels, len(system.texts), system.image_ids)
+        for system in systems
+    ]
+    names = counted[0][1].labels
+    if any(counts.labels != names for _, counts, *_ in counted):
+        raise InputError("the systems have different vocabularies")
+    shares = [counts.hallucinated / n for _, counts, n, _ in counted]
     mean = np.mean(shares, axis=0)
     most = [k for k in np.argsort(-mean, kind="stable")[:top].tolist() if mean[k]][::-1]
     if not most:
@@ -385,22 +393,20 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
         figure, (axes,) = panels(style.inches, height)
         apart = 0.72 / len(systems)
         handles = []
-        for s, (system, share) in enumerate(zip(systems, shares, strict=True)):
+        for s, ((name, counts, n, _), share) in enumerate(zip(counted, shares, strict=True)):
             at = np.arange(len(most)) + 0.36 - (s + 0.5) * apart
-            bounds = [wilson(int(system.labels.hallucinated[k]), len(system.texts)) for k in most]
+            bounds = [wilson(int(counts.hallucinated[k]), n) for k in most]
             low, high = (np.array([bound[end] or 0.0 for bound in bounds]) for end in (0, 1))
             color = style.color(s)
             axes.hlines(at, 100 * low, 100 * high, color=color, lw=0.9, ls=LINES[s % len(LINES)])
-            handles += axes.plot(
-                100 * share[most], at, MARKERS[s % len(MARKERS)], color=color, ms=3.6, label=system.name
-            )
+            handles += axes.plot(100 * share[most], at, MARKERS[s % len(MARKERS)], color=color, ms=3.6, label=name)
         for row in range(1, len(most), 2):
             axes.axhspan(row - 0.5, row + 0.5, color=style.faint, alpha=0.1, lw=0)
         axes.set_yticks(range(len(most)), [names[k] for k in most])
         axes.tick_params(axis="y", length=0)
         axes.set(xlabel="captions that name it though it is absent, %", xlim=(0, None))
         axes.set(ylim=(-0.6, len(most) - 0.4))
-        _legend(figure, handles, style, [shared_images([frozenset(system.image_ids) for system in systems])])
+        _legend(figure, handles, style, [shared_images([frozenset(images) for *_, images in counted])])
     return figure
 
 
