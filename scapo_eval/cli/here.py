@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from ..base.installed import runnable
 from ..base.version import __version__
 from ..files.files import read_bytes
 from ..matching.vocabulary import is_word_list
+from ..readers.captions_foreign import read_foreign_captions
 from ..readers.data_set import files_at
 from ..readers.formats import recognize_file, verb_of_questions
 
@@ -20,6 +22,7 @@ _LOOKED_AT = 60
 
 _ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".yaml", ".npz", ".txt", ".gz", ".zst")
 _SHOWN = 4
+_COMPARED = 500  # captions of a file
 _TAKEN = ("captions", "truth", "results", "answers", "rollouts", "vocabulary", "questions", "references", "facts")
 
 
@@ -42,7 +45,7 @@ def what_next(folder: Path) -> list[str]:
         names = [file.name for file in known[kind]]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         lines.append(f"{kind + ':':<12} {', '.join(names[:_SHOWN])}{more}")
-    commands = _commands(known)
+    commands = _commands(known, folder)
     if not commands:
         where = "examples/" if (folder / "examples" / "captions_baseline.jsonl").exists() else ""
         first = [] if where else ["scapo-eval example                  # writes examples/"]
@@ -69,7 +72,8 @@ def _known_files(folder: Path) -> dict[str, list[_Found]]:
     for path in paths[:_LOOKED_AT]:
         kind, record = _recognized_folder(path) if path.is_dir() else _recognized(path)
         if kind is not None:
-            known.setdefault(kind, []).append(_Found(f"{path.name}/" if path.is_dir() else path.name, record))
+            name = f"./{path.name}" if path.name.startswith("-") else path.name
+            known.setdefault(kind, []).append(_Found(f"{name}/" if path.is_dir() else name, record))
     return known
 
 
@@ -96,12 +100,36 @@ def _recognized_folder(path: Path) -> tuple[str | None, Mapping[str, Any]]:
     return (kind if kind in ("captions", "results") else None), {}
 
 
-def _commands(known: Mapping[str, Sequence[_Found]]) -> list[str]:
+def _of_same_images(folder: Path, names: Sequence[str]) -> list[str]:
+    """Returns the first readable caption file, and the other caption files that describe some of its images. Only the
+    beginning of each file is read, and folders are not read.
+    """
+    images = {name: _images(folder / name) for name in names}
+    first = next((name for name in names if images[name]), None)
+    if first is None:
+        return [name for name in names if images[name] is None][:1]
+    return [name for name in names if (images[name] or set()) & (images[first] or set())]
+
+
+def _images(path: Path) -> set[str] | None:
+    """Returns the image ids at the beginning of a caption file. The set is empty for a faulty file. Returns None for a
+    folder.
+    """
+    if path.is_dir():
+        return None
+    try:
+        captions = read_foreign_captions(path, warn=lambda message: None)
+        return {image for _, image, _ in islice(captions, _COMPARED)}
+    except (ScapoError, OSError):
+        return set()
+
+
+def _commands(known: Mapping[str, Sequence[_Found]], folder: Path) -> list[str]:
     def shell(*words: str) -> str:
         return shlex.join(["scapo-eval", *words])
 
     names = {kind: [file.name for file in files[:_SHOWN]] for kind, files in known.items()}
-    captions, results = names.get("captions", []), names.get("results", [])
+    captions, results = _of_same_images(folder, names.get("captions", [])), names.get("results", [])
     given = ["--truth", names["truth"][0]] if "truth" in names else []
     given += ["--vocabulary", names["vocabulary"][0]] if given and len(names.get("vocabulary", ())) == 1 else []
     if "questions" in names and "answers" in names:
@@ -114,8 +142,7 @@ def _commands(known: Mapping[str, Sequence[_Found]]) -> list[str]:
             shell("report", *captions, *given, "-o", "report.html"),
         ]
     if captions:
-        score, chair = shell(captions[0], "--truth"), shell("chair", captions[0], "--protocol", "chair-opera")
-        return [f"{score} TRUTH", chair]
+        return [f"{shell(*captions, '--truth')} TRUTH"]
     if results:
         systems = sum(len(file.record.get("systems", "..")) for file in known["results"][:_SHOWN])
         return [shell("compare" if systems > 1 else "show", *results), shell("report", *results, "-o", "report.html")]

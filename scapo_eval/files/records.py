@@ -74,7 +74,7 @@ def readable(given: Given) -> Readable:
     name = f"<{type(given).__name__}>"
     if hasattr(given, "iloc") and hasattr(given, "to_dict"):
         return Records(name, _rows_of_frame(given, name))
-    if isinstance(given, Mapping) and given and all(isinstance(value, (str, list)) for value in given.values()):
+    if isinstance(given, Mapping) and given and all(isinstance(value, str) for value in given.values()):
         return Records(name, [_plain_record(given)])  # captions by image
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, list(given)[:5]))

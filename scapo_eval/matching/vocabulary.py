@@ -18,6 +18,7 @@ from typing import Any
 
 from ..base.errors import InputError, InputErrors, InputWarning, short_repr
 from ..base.hashes import digest
+from ..base.ids import file_name_of
 from ..base.reprs import fields_in_short, one_line
 from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
 from ..files.files import display_name, read_bytes, shipped_folder
@@ -479,6 +480,8 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
         )
     if not document["labels"]:
         raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
+    if all(str(label).isdecimal() or file_name_of(str(label)) != label for label in document["labels"]):
+        raise InputError("a ground truth ({image: [labels]}), not a vocabulary: use --truth FILE", path=name)
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}
     try:

@@ -1016,7 +1016,7 @@ _KNOWN = {
         "object lists": "captions with a judge's object lists (extracted)",
         "truth": "a truth file",
         "vocabulary": "a vocabulary",
-        "references": "reference captions (image_id, references)",
+        "references": "reference captions",
         "judgements": "human judgments (THumB, FAITHSCORE, IIW-400)",
     }.items()
 }
@@ -1026,11 +1026,19 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
     "claims": lambda first: "eval_details" in first or ("claims" in first and not first.keys().isdisjoint(_VERDICTS)),
     "object lists": lambda first: "extracted" in first,
     "vocabulary": lambda first: isinstance(first.get("labels"), dict) and "ignore" in first,
-    "references": lambda first: "references" in first and first.keys().isdisjoint(("caption", "question", "response")),
+    "references": lambda first: (
+        ("references" in first and first.keys().isdisjoint(("caption", "question", "response")))
+        or _is_coco_captions(first)
+    ),
     "judgements": lambda first: any(
         keys <= first.keys() for keys in ({"hyp", "human_score"}, {"answer", "stage 2"}, {"human", "sxs_p5b"})
     ),
 }
+
+
+def _is_coco_captions(first: Record) -> bool:
+    written = first.get("annotations")
+    return isinstance(written, list) and bool(written) and isinstance(written[0], dict) and "caption" in written[0]
 
 
 def _is_truth(first: Record) -> bool:

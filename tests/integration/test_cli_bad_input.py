@@ -56,7 +56,7 @@ def write(name: str, records: list[Any]) -> str:
         (
             QUESTIONS,
             "yes/no questions with labels",
-            "to score answers by them: scapo-eval yesno ANSWERS --questions x.jsonl",
+            "to score answers with them: scapo-eval yesno ANSWERS --questions x.jsonl",
         ),
     ],
 )

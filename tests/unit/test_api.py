@@ -428,3 +428,40 @@ def test_bold_is_what_the_test_supports() -> None:
     assert page.split("<td>same</td>")[1].split("</tr>")[0].count("<b>") == 0
     frame = found.to_pandas().query("metric == 'hal_rate'")
     assert frame.p_holm.tolist()[1] == 2 * frame.p_value.tolist()[1]
+
+
+def test_evidence_as_a_frame_has_a_row_per_mention() -> None:
+    pytest.importorskip("pandas")
+    rows = [
+        {"image_id": 1, "caption": "A dog and a cat.", "objects": ["dog"]},
+        {"image_id": 2, "caption": "", "objects": ["dog"]},
+        {"image_id": 3, "caption": "A cat.", "objects": ["cat"]},
+    ]
+    frame = scapo_eval.evidence(rows).to_pandas()
+    assert frame[["image_id", "caption", "text", "label", "verdict"]].values.tolist() == [
+        ["1", 0, "dog", "dog", "supported"],
+        ["1", 0, "cat", "cat", "hallucinated"],
+        ["3", 2, "cat", "cat", "supported"],
+    ]
+    assert scapo_eval.evidence(rows[1:2]).to_pandas().columns.tolist() == frame.columns.tolist()
+
+
+def test_captions_as_a_mapping_from_images_equal_their_records() -> None:
+    texts, truth = {"1.jpg": "A dog.", "2.jpg": "A cat and a dog."}, {1: ["dog"], 2: ["cat"]}
+    records = [{"image_id": image, "caption": text} for image, text in texts.items()]
+    assert scapo_eval.score(texts, truth=truth).metrics == scapo_eval.score(records, truth=truth).metrics
+
+
+def test_figures_are_drawn_from_runs_as_from_results() -> None:
+    pytest.importorskip("matplotlib")
+    rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(30)]
+    better = [{**row, "caption": "A dog on a couch, a cat."} for row in rows[:20]] + rows[20:]
+    runs = [scapo_eval.score(rows, name="base"), scapo_eval.score(better, name="ours")]
+    results = scapo_eval.compare(runs)
+    for draw in (scapo_eval.plots.frontier, scapo_eval.plots.differences):
+        ours, theirs = ([text.get_text() for text in draw(given).axes[0].texts] for given in (runs, results))
+        assert ours == theirs
+    by_label = [scapo_eval.labels(rows, name="base"), scapo_eval.labels(better, name="ours")]
+    (axes,) = scapo_eval.plots.labels(by_label).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["cat"]
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[100.0], [100.0]]

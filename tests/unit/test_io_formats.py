@@ -113,7 +113,7 @@ def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
     with pytest.raises(
-        InputError, match=r"contains no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
+        InputError, match=r"contains no captions; to score answers with them: scapo-eval yesno ANSWERS --questions "
     ):
         list(read_foreign_captions(questions))
 
