@@ -12,6 +12,7 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext import autosummary
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -34,6 +35,12 @@ smartquotes = False  # "--truth" is an option, not an en dash
 myst_heading_anchors = 4  # as on code hosts: every link to a heading is checked
 suppress_warnings = ["misc.highlighting_failure"]  # csv has no lexer
 autodoc_member_order = "bysource"
+autosummary.WELL_KNOWN_ABBREVIATIONS += (  # which end no summary sentence
+    "Avg.",
+    "Cap.",
+    "Eq.",
+    "Hal.",
+)
 templates_path = [
     "_templates"
 ]  # a page per public name (docs/api, not in the repository)
