@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -33,8 +34,10 @@ These pages contain the texts that `scapo-eval VERB --help` prints. Without a ve
 | 130 | The command was interrupted. |
 """
 
-ALONE = ("judge", "annotate")
-"""Verbs with a page of their own, because they have many subcommands."""
+DIVIDED = ("judge", "annotate")
+"""Verbs with a page for each subcommand."""
+
+_PAGE = re.compile(r"docs/([\w/]+\.md)(#[\w-]+)?")
 
 COMMON = ("max_decoded", "guard_cells")
 """Options of all commands, which are listed only once."""
@@ -44,7 +47,7 @@ SHARED = {field.name for record in (Output, ScoringOptions, Cluster) for field i
 
 
 def pages() -> dict[str, str]:
-    """Returns file name -> page: the index, a page for each group of verbs, and the common options."""
+    """Returns file name -> page: the index, a page for each verb, and the common options."""
     top = click.Context(cli, info_name="scapo-eval")
     index, made = [HEAD], {}
     for heading, verbs in GROUPS.items():
@@ -52,12 +55,14 @@ def pages() -> dict[str, str]:
         for verb, line in verbs.items():
             command = cli.get_command(top, verb)
             assert command is not None
-            title = verb if verb in ALONE else heading.lower()
-            name = f"{title.replace(' ', '_')}.md"
-            parts = made.setdefault(name, [f"# Command line: {title}\n", MADE])
-            parts.extend(section(command, click.Context(command, info_name=verb, parent=top), 2))
-            index.append(f"- [`{verb}`]({name}#{verb}): {line}")
+            context = click.Context(command, info_name=verb, parent=top)
+            made[f"{verb}.md"] = list(section(command, context, 1))
+            index.append(f"- [`{verb}`]({verb}.md): {line}")
+            if verb in DIVIDED:
+                for name, inner in subcommands(command, context):
+                    made[f"{verb}_{name}.md"] = list(section(inner.command, inner, 1))
         index.append("")
+    index += ["```{toctree}", ":hidden:", "", *sorted(name.removesuffix(".md") for name in made), "options", "```", ""]
     common = cli.get_command(top, "score")
     assert common is not None
     context = click.Context(common, info_name="score", parent=top)
@@ -70,10 +75,12 @@ def pages() -> dict[str, str]:
 
 def section(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
     """Yields the parts of one command, including its subcommands."""
-    yield f"{'#' * level} {context.command_path.removeprefix('scapo-eval ')}\n"
+    yield f"{'#' * level} {context.command_path.removeprefix('scapo-eval ') if level > 1 else context.command_path}\n"
+    if level == 1:
+        yield MADE
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {pieces}\n```\n"
-    yield "\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n")) + "\n"
+    yield linked("\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n"))) + "\n"
     options = [option for option in command.params if option.name not in COMMON]
     elsewhere = [option for option in options if option.name in SHARED and told(option, context) in shared_rows()]
     if written := table([option for option in options if option not in elsewhere], context):
@@ -81,11 +88,20 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
     if elsewhere:
         names = ", ".join(f"`{option.opts[-1]}`" for option in elsewhere)
         yield f"[Options of scoring verbs](options.md#options-of-scoring-verbs): {names}.\n"
+    for name, inner in subcommands(command, context):
+        if context.info_name in DIVIDED:
+            yield f"- [`{name}`]({context.info_name}_{name}.md): {linked(inner.command.get_short_help_str(200))}"
+        else:
+            yield from section(inner.command, inner, level + 1)
+
+
+def subcommands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Context]]:
+    """Yields the names and the contexts of the subcommands, if there are any."""
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from section(inner, click.Context(inner, info_name=name, parent=context), level + 1)
+            yield name, click.Context(inner, info_name=name, parent=context)
 
 
 @cache
@@ -105,11 +121,16 @@ def told(option: click.Parameter, context: click.Context) -> tuple[str, str] | N
 
 def table(options: list[click.Parameter], context: click.Context) -> str:
     """Returns a table of options with their help texts. Empty if there are no options."""
-    records = [record for option in options if (record := told(option, context)) is not None]
+    records = [record for option in options if (record := told(option, context)) is not None and record[1]]
     if not records:
         return ""
-    rows = [f"| `{cell(flag)}` | {cell(text)} |" for flag, text in records]
+    rows = [f"| `{cell(flag)}` | {linked(cell(text))} |" for flag, text in records]
     return "\n".join(["| option | |", "|---|---|", *rows]) + "\n"
+
+
+def linked(text: str) -> str:
+    """Returns a text in which mentions of pages are links."""
+    return _PAGE.sub(lambda page: f"[{page[0]}](../{page[1]}{page[2] or ''})", text)
 
 
 def cell(text: str) -> str:
