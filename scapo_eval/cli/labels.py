@@ -101,12 +101,21 @@ def _cell(value: Any) -> str:
 def _show(console: Console, system: dict[str, Any], top: int) -> None:
     sizes = f"{system['n_captions']:,} captions, {system['n_images']:,} images"
     console.print(Text(f"{system['name']}: {sizes}", style="bold"), soft_wrap=True)
-    _rates(console, "invented", "of captions that name it", system["invented"], "hallucinated", "claims", "", top)
-    _rates(console, "missed", "of captions of images with it", system["missed"], "missed", "truth", "miss_", top)
+    _rates(
+        console,
+        "hallucinated",
+        "share of captions that mention it",
+        system["invented"],
+        "hallucinated",
+        "claims",
+        "",
+        top,
+    )
+    _rates(console, "missed", "share of captions of images with it", system["missed"], "missed", "truth", "miss_", top)
     together = [(" + ".join(pair["labels"]), pair["captions"]) for pair in system["invented_together"]]
     beside = [(f"{pair['invented']} beside {pair['present']}", pair["captions"]) for pair in system["invented_beside"]]
-    _pairs(console, "invented together", together[:top])
-    _pairs(console, "invented beside what is there", beside[:top])
+    _pairs(console, "hallucinated together", together[:top])
+    _pairs(console, "hallucinated next to present labels", beside[:top])
     console.print()
     console.print(Text("Shares of captions with Wilson's 95 % intervals (captions as independent).", style="dim"))
     for line in folded(system["signature"], console.width):

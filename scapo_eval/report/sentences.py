@@ -21,7 +21,10 @@ Named = Callable[[str], str]
 LENGTH = "len"
 """Mean length of captions, for which neither direction is better."""
 
-PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
+PRICES = {
+    "hal_rate": "at the cost of {} points more absent objects",
+    "cover_rate": "at the cost of {} points of coverage",
+}
 """Metric -> wording of a significant loss that accompanies a significant gain in Cap. Score."""
 
 

@@ -59,7 +59,7 @@ WORDS = {**row("len", -24.0), "baseline_value": 100.0, "system_value": 76.0}
             [row("hal_rate", -0.081), row("cover_rate", -0.027), row("cap_score", 0.026)],
             WORDS,
             "better overall",
-            "names 8.1 points fewer absent objects, pays with 2.7 points of coverage; Cap. Score +2.6; "
+            "names 8.1 points fewer absent objects, at the cost of 2.7 points of coverage; Cap. Score +2.6; "
             "captions 24 % shorter",
         ),
         (

@@ -115,9 +115,9 @@ export function frontier(figure, plane, iso, options) {
     room.take(left - 4, y - 14, w + 8, 19);
   };
   corner(false, true, "saying less", "less");
-  corner(false, false, "saying right", "");
+  corner(false, false, "faithful and complete", "");
   corner(true, true, "worse on both", "faint");
-  corner(true, false, "saying more, wrong more", "faint");
+  corner(true, false, "saying more, less faithful", "faint");
 
   for (const trail of plane.trails)
     inner.append(

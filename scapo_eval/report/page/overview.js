@@ -344,7 +344,7 @@ function changeBars(figure, argument, base, k) {
       systemMark(argument.systems[base].name),
       el("bdi", {}, argument.systems[base].name),
       ". ",
-      term("95 % intervals, filled where tested", CHANGES_MEANING),
+      term("95 % intervals; filled: significant change", CHANGES_MEANING),
     ),
     svg,
   );
@@ -372,7 +372,7 @@ function captionPair(argument, texts, base, k) {
     el(
       "p",
       { class: "example-head" },
-      el("b", {}, "One image, picked to show it"),
+      el("b", {}, "An example"),
       ": ",
       example.label
         ? [el("mark", { class: "v-hallucinated" }, example.label), " is the label with the largest tested change. "]
