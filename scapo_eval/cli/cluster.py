@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,7 +55,7 @@ class Cluster:
             raise click.UsageError("--address and --on-bad-file require --engine")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
-        """Returns the runs of all systems, with counts computed on the cluster.
+        """Returns the runs of all systems, with counts computed on the connected cluster.
 
         Args:
             systems: Name (or None) and path of each system. Each path is a file, a pattern or a URI.
@@ -62,12 +63,19 @@ class Cluster:
             score: Function that scores one system on the engine. The function is called with ``(path, name=,
                 on_bad_file=, resamples=, seed=, bootstrap=, interval=)``.
         """
-        from ..distributed import ray
-
         how: dict[str, Any] = {"on_bad_file": self.on_bad_file or "fail", "bootstrap": output.bootstrap or "poisson"}
         how |= {"resamples": output.resamples, "seed": output.seed, "interval": output.interval}
-        with ray.connected(self.address, quiet=output.quiet):
-            return unique_names([score(path, name=name, **how) for name, path in systems])
+        return unique_names([score(path, name=name, **how) for name, path in systems])
+
+    @contextmanager
+    def connected(self, output: Output) -> Iterator[None]:
+        """Connects to the cluster for the duration of the ``with`` block. The cluster also computes the sums of
+        resamples.
+        """
+        from ..distributed import ray
+
+        with ray.connected(self.address, quiet=output.quiet), ray.resampling():
+            yield
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import Parameter
 from typing import Any
@@ -44,6 +44,16 @@ def command_of(record: Benchmark) -> click.Command:
         cluster: Cluster | None = None,
         **values: Any,
     ) -> int:
+        with ExitStack() as connection:
+            return _run(output, scoring, cluster, values, connection)
+
+    def _run(
+        output: Output,
+        scoring: ScoringOptions | None,
+        cluster: Cluster | None,
+        values: dict[str, Any],
+        connection: ExitStack,
+    ) -> int:
         strict = not record.scoring and "strict" not in record.options and values.pop("strict")
         files = values.pop(record.files)
         given = sources_given([files] if isinstance(files, str) else files)
@@ -58,7 +68,7 @@ def command_of(record: Benchmark) -> click.Command:
             if output.protocol:
                 values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
-                runs = _on_engine(record.engine, cluster, given, values, scoring, output)
+                runs = _on_engine(record.engine, cluster, given, values, scoring, output, connection)
             else:
                 runs = _here(record, given, values, scoring, output)
         except OptionError as error:
@@ -191,8 +201,10 @@ def _on_engine(
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
+    connection: ExitStack,
 ) -> Sequence[Run]:
-    """Scores all systems on a cluster and returns their runs.
+    """Scores all systems on a cluster and returns their runs. The cluster stays connected until ``connection`` is
+    closed.
 
     Raises:
         OptionError: If an option that the engine requires is missing, or if an option that it does not support is
@@ -206,6 +218,7 @@ def _on_engine(
         raise OptionError(f"--engine {' and '.join(unmet)}")
     if keys_are_named():
         raise OptionError("--engine takes no --image-key and --caption-key; convert the files first: scapo-eval import")
+    connection.enter_context(cluster.connected(output))
     from ..distributed import ray
 
     how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}

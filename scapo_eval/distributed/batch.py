@@ -44,7 +44,7 @@ from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Reading
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
-from ..results.counts import CountBuilder, CountTable
+from ..results.counts import CountTable
 from ..results.results import Resampling, Run
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from ..truths.references import DEFAULT_VOCABULARY
@@ -192,12 +192,13 @@ class Counted(ABC, Generic[Result]):
         return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
 
     def summed_images(self, counts: Any) -> CountTable:
-        """Returns those rows of summed counts that refer to images."""
-        images = _rows_of_kind(counts, "image")
-        builder = CountBuilder(self.columns)
-        rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T
-        builder.add([key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist()], rows)
-        return builder.table()
+        """Returns those rows of summed counts that refer to images. Each image has one row."""
+        images = _rows_of_kind(counts, "image").sort_by(KEY)  # the order of UTF-8 is that of Python's strings
+        rows = np.empty((images.num_rows, len(self.columns)), dtype=np.int64)
+        for k, name in enumerate(self.columns):
+            rows[:, k] = images.column(name).to_numpy()
+        ids = tuple(key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist())
+        return CountTable(self.columns, ids, rows)
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
         """Returns the errors of the unreadable files that are omitted.
@@ -377,7 +378,7 @@ class Counter(Counted[Result]):
             raise InputError(reason, path=self.source)
         sums = Sums(self.scorer, self.options, self.source)
         images = self.summed_images(counts)
-        sums.counts.add(images.image_ids, images.rows)
+        sums.counts.add_known(images.image_ids, np.arange(len(images.rows)), images.rows)
         sums.totals.update((name, totals.get(name, 0)) for name in sums.totals)
         ids = self.scorer.truths[0].vocabulary.label_ids
         sums.mentioned = np.zeros(len(ids), dtype=np.int64)

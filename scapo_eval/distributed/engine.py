@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ..api import compare
 from ..base.errors import check_choice
 from ..benchmarks.amber import AmberData, Similarity
 from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair import Synonyms
 from ..files.records import Given
+from ..files.source import Input
 from ..matching.vocabulary import VocabularyGiven
-from ..results.poisson import Work, resampled_by
-from ..results.results import Resampling, Run
+from ..results.results import Resampling, Results, Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod
+from ..results.workers import Work, resampled_by
 from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
@@ -46,7 +48,7 @@ class CountingEngine(ABC, Generic[Data]):
     - ``on_bad_file``: treatment of unreadable files. With ``fail``, an unreadable file raises an error that names the
       file. With ``skip``, unreadable files are omitted, and their number and names are stored in the run.
     - ``interval``: method of computing the intervals. With more than 65,536 images, the workers draw the resamples of
-      ``percentile`` intervals.
+      ``percentile`` intervals, and those of :meth:`compare`.
     - ``resamples``, ``seed``, ``bootstrap``: settings of the bootstrap. The default is the Poisson bootstrap,
       regardless of the number of images. The results equal those of a single process with the same settings.
     """
@@ -202,6 +204,25 @@ class CountingEngine(ABC, Generic[Data]):
         drawn = Resampling(resamples, seed, bootstrap=bootstrap, interval=interval)
         return self._run(responses, counter, name, workers, on_bad_file, drawn)
 
+    def compare(self, runs: Iterable[Run | Input], **settings: Any) -> Results:
+        """Compares runs like :func:`scapo_eval.compare`. With more than 65,536 images, the workers draw the resamples
+        and toss the coins of the permutation test.
+
+        Args:
+            runs: Runs, or paths of results files, as for :func:`scapo_eval.compare`.
+            settings: The further arguments of :func:`scapo_eval.compare`.
+
+        Raises:
+            InputError: Under the same conditions as in :func:`scapo_eval.compare`.
+            ScapoError: If the engine fails.
+        """
+        with self.resampling():
+            return compare(runs, **settings)
+
+    def resampling(self) -> AbstractContextManager[None]:
+        """Returns a context in which the engine's workers compute the sums of resamples."""
+        return resampled_by(self.resampled)
+
     @abstractmethod
     def columns(self, data: Data) -> list[str]:
         """Returns the column names of a data set."""
@@ -221,8 +242,8 @@ class CountingEngine(ABC, Generic[Data]):
         """Returns, as a pyarrow Table, the summed counts of a data set whose rows are records or parts of files."""
 
     @abstractmethod
-    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
-        """Yields the result of :func:`~scapo_eval.results.poisson.work` for every part, computed by the engine's
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[Any]]:
+        """Yields the result of :func:`~scapo_eval.results.workers.work` for every part, computed by the engine's
         workers.
         """
 
@@ -249,6 +270,6 @@ class CountingEngine(ABC, Generic[Data]):
         name = name or (counter.source if of_files else counter.records)
         run = counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
         if resampling.interval == "percentile" and resampling.resamples:
-            with resampled_by(self.resampled):
+            with self.resampling():
                 run.metrics  # noqa: B018  drawn once, and kept
         return run

@@ -15,12 +15,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import MissingExtra, ScapoError
-from ..results.poisson import Work, work
 from ..results.results import Run
+from ..results.workers import Work, work
 from ..rewarding.reward import SubsentenceReward
 
 try:
@@ -66,7 +65,7 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
         with _ray_errors():
             return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
 
-    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[Any]]:
         """Implements ``resampled`` of :class:`CountingEngine`."""
         task = ray.remote(work)
         with _ray_errors():
@@ -75,6 +74,7 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
 
 _engine = RayEngine()
 score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _engine.amber
+compare, resampling = _engine.compare, _engine.resampling
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import MissingExtra
-from ..results.poisson import Work, work
+from ..results.workers import Work, work
 from ..rewarding.reward import SubsentenceReward
 
 try:
@@ -69,7 +68,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
         finally:
             shared.destroy()
 
-    def resampled(self, parts: list[Work]) -> Iterable[NDArray[np.int64]]:
+    def resampled(self, parts: list[Work]) -> Iterable[NDArray[Any]]:
         """Implements ``resampled`` of :class:`CountingEngine`."""
         context = SparkSession.builder.getOrCreate().sparkContext
         with engine_errors("Spark", (PySparkException, Py4JError)):
@@ -78,6 +77,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
 
 _engine = SparkEngine()
 score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _engine.amber
+compare, resampling = _engine.compare, _engine.resampling
 
 
 def reward(

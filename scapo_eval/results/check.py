@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,34 @@ from ..base.errors import InputError, short_repr
 from ..base.hashes import digest
 from ..files.account import Account
 from ..files.json_text import json_type
+from ..files.source import Source
 from .benchmark import metric_set_of
+from .count_files import read_counts
 from .counts import CountTable
 from .harness import FINISHED
 from .signature import Signature
+
+
+def with_counts(document: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
+    """Returns a results file with the counts that are in parquet files beside it.
+
+    Args:
+        document: Content of the results file.
+        source: The results file.
+
+    Raises:
+        InputError: If a parquet file is missing or does not belong to the results file.
+    """
+    evidence = document.get("per_image")
+    if not isinstance(evidence, list) or not any(isinstance(entry, dict) and "counts" in entry for entry in evidence):
+        return document
+    read = []
+    for k, entry in enumerate(evidence):
+        if isinstance(entry, dict) and "counts" in entry:
+            columns = _strings(entry, "columns", f"per_image[{k}]")
+            entry = entry | read_counts(entry["counts"], columns, source, f"per_image[{k}].counts")
+        read.append(entry)
+    return {**document, "per_image": read}
 
 
 def check_results(document: Mapping[str, Any]) -> None:
@@ -45,9 +69,9 @@ def check_results(document: Mapping[str, Any]) -> None:
         raise InputError(f"per_image: {len(evidence)} entries for {len(systems)} systems")
     for k, (system, entry) in enumerate(zip(systems, evidence, strict=True)):
         _check_system(system, f"systems[{k}]")
-        _check_evidence(entry, f"per_image[{k}]", metric_set)
-        _check_sums(system, entry, f"systems[{k}].counts")
-        _check_proved(system, entry, f"systems[{k}]", metric_set)
+        counts = _check_evidence(entry, f"per_image[{k}]", metric_set)
+        _check_sums(system, entry, counts, f"systems[{k}].counts")
+        _check_proved(system, entry, counts, f"systems[{k}]", metric_set)
 
 
 _MISSING = object()
@@ -104,11 +128,14 @@ def _check_system(system: Any, place: str) -> None:
         raise InputError(f"{place}.notes: must be an array of strings")
 
 
-def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
+def _check_evidence(evidence: Any, place: str, metric_set: str) -> NDArray[np.int64]:
+    """Returns the (images, columns) counts after checking them."""
     _object(evidence, place)
     columns = _strings(evidence, "columns", place)
     ids = _strings(evidence, "image_ids", place)
-    rows = _typed(evidence, "rows", list, place)
+    rows = evidence.get("rows")
+    if not isinstance(rows, np.ndarray):
+        rows = _typed(evidence, "rows", list, place)
     if len(rows) != len(ids):
         raise InputError(f"{place}.rows: {len(rows):,} rows for {len(ids):,} image_ids")
     counts = _matrix(rows, columns, ids, f"{place}.rows")
@@ -127,12 +154,16 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> None:
             said = " + ".join(f"{name} {counts[k, position[name]]}" for name in parts)
             raise InputError(f"{place}.rows[{k}] (image {ids[k]}): {said} is not {whole} {counts[k, position[whole]]}")
     if "truth" in evidence:
-        cells = _typed(evidence, "truth", list, place)
-        if len(cells) != len(ids) or not all(isinstance(cell, str) and _CELL.fullmatch(cell) for cell in cells):
+        cells = evidence["truth"]
+        read = isinstance(cells, np.ndarray) or all(
+            isinstance(cell, str) and _CELL.fullmatch(cell) for cell in _typed(evidence, "truth", list, place)
+        )
+        if not read or len(cells) != len(ids):
             raise InputError(f"{place}.truth: must be 16 hexadecimal digits for each of {len(ids):,} image_ids")
     _check_verdicts(evidence.get("verdicts", {}), f"{place}.verdicts")
     if "by" in evidence:
         _check_parts(_object(evidence["by"], f"{place}.by"), f"{place}.by", columns, counts.sum(axis=0))
+    return counts
 
 
 def _check_parts(by: Mapping[str, Any], place: str, columns: list[str], total: NDArray[np.int64]) -> None:
@@ -167,7 +198,9 @@ def _strings(record: Mapping[str, Any], key: str, place: str) -> list[str]:
     return values
 
 
-def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str, metric_set: str) -> None:
+def _check_proved(
+    system: Mapping[str, Any], evidence: Mapping[str, Any], counts: NDArray[np.int64], place: str, metric_set: str
+) -> None:
     """Raises an error if a system's rows contradict what the file states about the system."""
     signature = Signature.parse(system["signature"])
     ids, n = evidence["image_ids"], system["n_captions"]
@@ -183,25 +216,32 @@ def _check_proved(system: Mapping[str, Any], evidence: Mapping[str, Any], place:
     if fields.get("n", str(n)) != str(n):
         raise InputError(f"{place}.n_captions: {n}, but the signature says n:{fields['n']}")
     per_record = next((name for name in _RECORDS if name in evidence["columns"]), None)
-    column = [row[evidence["columns"].index(per_record)] for row in evidence["rows"]] if per_record else []
-    if per_record and sum(column) != n:
-        raise refuse("n_captions", n, f"{sum(column)} ({per_record})")
-    counted = CountTable(("captions",), tuple(ids), np.array(column, dtype=np.int64).reshape(-1, 1))
-    if column and "per_image" in fields and fields["per_image"] != str(counted.per_image):
+    column = counts[:, evidence["columns"].index(per_record)] if per_record else np.zeros(0, dtype=np.int64)
+    if per_record and column.sum() != n:
+        raise refuse("n_captions", n, f"{column.sum()} ({per_record})")
+    counted = CountTable(("captions",), tuple(ids), column.reshape(-1, 1))
+    if len(column) and "per_image" in fields and fields["per_image"] != str(counted.per_image):
         raise refuse("signature", f"per_image:{fields['per_image']}", counted.per_image)
     span = system.get("account", {}).get("captions_per_image")
-    if column and span not in (None, [0, 0], [min(column), max(column)]):  # [0, 0] marks records other than captions
-        raise refuse("account.captions_per_image", span, [min(column), max(column)])
+    extremes = [int(column.min()), int(column.max())] if len(column) else None
+    if extremes and span not in (None, [0, 0], extremes):  # [0, 0] marks records other than captions
+        raise refuse("account.captions_per_image", span, extremes)
     said = fields.get("ids", "none")
     of_images = not (metric_set == "amber" and evidence.get("verdicts")) and (metric_set not in _NAMED or n == len(ids))
     if said != "none" and of_images and said not in _hashes(ids):
         raise refuse("signature", f"ids:{said}", f"{_hashes(ids)[0]}: other images than those that were scored")
     if "truth" in evidence or "truth" in fields:
-        cells = [int(cell, 16) for cell in evidence.get("truth", ())]
-        table = CountTable((), (), np.zeros((0, 0), np.int64), np.array(cells, dtype=np.uint64))
+        table = CountTable((), (), np.zeros((0, 0), np.int64), cell_numbers(evidence.get("truth", ())))
         proved = table.truth if "truth" in evidence else None
         if fields.get("truth") != proved:
             raise refuse("signature", f"truth:{fields.get('truth')}", proved)
+
+
+def cell_numbers(cells: Sequence[str] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Returns the fingerprints of cells as numbers."""
+    if isinstance(cells, np.ndarray):
+        return cells
+    return np.array([int(cell, 16) for cell in cells], dtype=np.uint64)
 
 
 _CELL = re.compile("[0-9a-f]{16}")
@@ -222,8 +262,13 @@ def _hashes(ids: list[str]) -> list[str]:
     return hashes
 
 
-def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
+def _matrix(rows: list[Any] | NDArray[np.int64], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
     """Returns the (images, columns) counts after checking that each count is valid."""
+    if isinstance(rows, np.ndarray):
+        if wrong := np.argwhere((rows < 0) | (rows >= _MOST)).tolist():
+            k, j = wrong[0]
+            _check_count(int(rows[k, j]), f"{place}[{k}].{columns[j]} (image {ids[k]})")
+        return rows
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(columns):
             size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)
@@ -242,9 +287,8 @@ def _check_verdicts(verdicts: Any, place: str) -> None:
                 raise InputError(f"{place}.{metric}.{item}: must be true or false, got {short_repr(right)}")
 
 
-def _check_sums(system: Mapping[str, Any], evidence: Mapping[str, Any], place: str) -> None:
-    totals = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(evidence["columns"])).sum(axis=0).tolist()
-    for name, total in zip(evidence["columns"], totals, strict=True):
+def _check_sums(system: Mapping[str, Any], evidence: Mapping[str, Any], counts: NDArray[np.int64], place: str) -> None:
+    for name, total in zip(evidence["columns"], counts.sum(axis=0).tolist(), strict=True):
         stated = system["counts"].get(name)
         if stated is None:
             raise InputError(f"{place}.{name}: missing")

@@ -13,14 +13,19 @@ uncertainty of a system that has no events.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .intervals import null_variance
 from .linear import Linear, effective_size
 from .metric import Floats
+from .workers import PART, Work, sum_of_parts
 
 _IMAGES = 2048  # images per block of coins: a block of 1,000 resamples has 16 MB
+_COINS = 64  # per step of the generator
+assert PART % _IMAGES == 0
 _FEATURES = 6
 
 
@@ -80,10 +85,23 @@ def _tossed(gaps: Floats, resamples: int, seed: int) -> Floats:
     """Returns the (resamples, columns) sums over random subsets of the rows. Each row belongs to a subset with
     probability 1/2.
     """
-    rng = np.random.default_rng(seed)
+
+    def of_part(images: slice) -> Work:
+        return _tossed_part, (gaps[images], images.start // _IMAGES, resamples, seed)
+
+    return sum_of_parts(len(gaps), of_part)
+
+
+def _tossed_part(gaps: NDArray[Any], block: int, resamples: int, seed: int) -> Floats:
+    """Returns the sums over random subsets of the rows that begin with the given block. The coins are those that one
+    process tosses for these rows.
+    """
+    bits = np.random.PCG64(seed)
+    bits.advance(block * resamples * _IMAGES // _COINS)
+    rng = np.random.Generator(bits)
     sums = np.zeros((resamples, gaps.shape[1]))
     for first in range(0, len(gaps), _IMAGES):
-        rows = gaps[first : first + _IMAGES]
+        rows = gaps[first : first + _IMAGES].astype(np.float64)
         coins = np.unpackbits(rng.integers(0, 256, (resamples, -(-len(rows) // 8)), dtype=np.uint8), axis=1)
         sums += coins[:, : len(rows)].astype(np.float64) @ rows
     return sums

@@ -12,47 +12,19 @@ process can sum the counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .workers import Work, sum_of_parts
+
 _LANES = 4
 """Number of weights per 64-bit word. Each weight uses 16 bits, so probabilities are accurate to 2**-16."""
 
 _RESAMPLES, _IMAGES = 64, 8192  # per step; the weights of a step have 4 MB
-
-
-Work = tuple[NDArray[np.uint64], NDArray[np.int64], int, int]
-"""Arguments of :func:`poisson_sums` for a part of the images."""
-
-Workers = Callable[[list[Work]], Iterable[NDArray[np.int64]]]
-"""Returns :func:`work` of every part, in any order."""
-
-PART = 1 << 16
-"""Images of a part that a worker resamples: half a second, and 4 MB of counts."""
-
-_WORKERS: ContextVar[Workers | None] = ContextVar("workers", default=None)
-
-
-@contextmanager
-def resampled_by(workers: Workers) -> Iterator[None]:
-    """Runs resampling in worker processes instead of the current process inside the ``with`` block."""
-    token = _WORKERS.set(workers)
-    try:
-        yield
-    finally:
-        _WORKERS.reset(token)
-
-
-def work(part: Work) -> NDArray[np.int64]:
-    """Returns the summed counts of all resamples for a part of the images."""
-    hashes, counts, resamples, seed = part
-    return _sums(hashes, counts, resamples, (seed, 0))
 
 
 def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
@@ -81,11 +53,11 @@ def poisson_sums(
     Returns:
         (R, columns) sums.
     """
-    workers = _WORKERS.get()
-    if workers is None or len(hashes) <= PART:
-        return work((hashes, counts, resamples, seed))
-    parts = [(hashes[k : k + PART], counts[k : k + PART], resamples, seed) for k in range(0, len(hashes), PART)]
-    return np.asarray(np.sum(list(workers(parts)), axis=0, dtype=np.int64))
+
+    def of_part(images: slice) -> Work:
+        return _sums, (hashes[images], counts[images], resamples, (seed, 0))
+
+    return sum_of_parts(len(hashes), of_part)
 
 
 def _poisson_table() -> NDArray[np.uint8]:
@@ -97,9 +69,7 @@ def _poisson_table() -> NDArray[np.uint8]:
 _POISSON = _poisson_table()
 
 
-def _sums(
-    hashes: NDArray[np.uint64], rows: NDArray[np.int64], resamples: int, key: tuple[int, int]
-) -> NDArray[np.int64]:
+def _sums(hashes: NDArray[np.uint64], rows: NDArray[Any], resamples: int, key: tuple[int, int]) -> NDArray[np.int64]:
     streams = np.random.SeedSequence(key).generate_state(-(-resamples // _LANES), np.uint64)
     sums = np.zeros((len(streams) * _LANES, rows.shape[1]))
     for first in range(0, len(hashes), _IMAGES):

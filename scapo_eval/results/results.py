@@ -22,7 +22,8 @@ from ..files.source import Input, Source
 from ..readers.data_set import DataSet, input_at
 from ..readers.formats import recognize_file
 from .benchmark import metric_set_of
-from .check import check_results
+from .check import cell_numbers, check_results, with_counts
+from .count_files import in_file, remove_others, write_counts
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
 from .metric import Floats, MetricSet, Sums
@@ -280,6 +281,15 @@ class Run:
         }
         if self.table.cells is not None:
             record["truth"] = [f"{cell:016x}" for cell in self.table.cells.tolist()]
+        return record | self._evidence_of_parts()
+
+    def _evidence_beside(self, path: str | Path) -> dict[str, Any]:
+        """Writes the counts to a parquet file beside a results file, and returns the evidence that refers to it."""
+        counts = {"columns": list(self.table.columns), "counts": write_counts(self.table, path)}
+        return counts | self._evidence_of_parts()
+
+    def _evidence_of_parts(self) -> dict[str, Any]:
+        record: dict[str, Any] = {}
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
         if self.parts is not None:
@@ -414,15 +424,20 @@ class Results:
         return latex(self, metrics=metrics, intervals=intervals)
 
     def save(self, path: str | Path) -> None:
-        """Writes a results file with the counts of every image."""
+        """Writes a results file with the counts of every image. The counts of a run with more than a million images
+        are in a parquet file beside it (:mod:`scapo_eval.results.count_files`).
+        """
+        evidence = [run._evidence_beside(path) if in_file(run.table, path) else run.evidence() for run in self.runs]
         document = {
             "format": RESULTS_FORMAT,
             "metric": self.metric_set.name,
             **self.to_dict(),
-            "per_image": [run.evidence() for run in self.runs],
+            "per_image": evidence,
         }
         with atomic_write(path) as stream:
             stream.write(dump_json(document) + b"\n")
+        if str(path) != STDIN:
+            remove_others(path, [record["counts"]["file"] for record in evidence if "counts" in record])
 
 
 class NotResults(InputError):
@@ -466,6 +481,7 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
             "contains no counts per image, which tests require; create it again with -o of its verb", path=path
         )
     try:
+        document = with_counts(document, source)
         check_results(document)
         if document["metric"] == FINISHED:
             return tuple(_finished_run(entry, resampling or Resampling()) for entry in document["systems"])
@@ -516,7 +532,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
 def _cells(evidence: Mapping[str, Any]) -> NDArray[np.uint64] | None:
     if "truth" not in evidence:
         return None
-    return np.array([int(cell, 16) for cell in evidence["truth"]], dtype=np.uint64)
+    return cell_numbers(evidence["truth"])
 
 
 def _parts(by: Mapping[str, Any], columns: int) -> Parts:

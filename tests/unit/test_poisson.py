@@ -15,7 +15,7 @@ import pytest
 
 import scapo_eval.results.stats as stats
 from scapo_eval.base.errors import InputError
-from scapo_eval.results import poisson
+from scapo_eval.results import workers
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountBuilder, CountTable, summed_by
 from scapo_eval.results.metric import MetricSet, ratio
@@ -62,19 +62,36 @@ def run(rows: np.ndarray, name: str = "a", resampling: Resampling | None = None)
 def test_workers_resample_what_this_process_would(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, whole = run(FIRST), run(FIRST, resampling=Resampling(300, bootstrap="poisson", interval="percentile"))
     expected = whole.metrics
-    monkeypatch.setattr(poisson, "PART", 1000)
+    monkeypatch.setattr(workers, "PART", 1000)
     asked: list[int] = []
 
-    def workers(parts: list[poisson.Work]) -> Iterable[np.ndarray]:
+    def by_workers(parts: list[workers.Work]) -> Iterable[np.ndarray]:
         asked.append(len(parts))
-        return map(poisson.work, reversed(parts))
+        return map(workers.work, reversed(parts))
 
-    with poisson.resampled_by(workers):
+    with workers.resampled_by(by_workers):
         assert replace(whole, name="b").metrics == expected
         assert replace(alone, name="b").metrics == alone.metrics  # multinomial: by one process
     assert asked == [3]
     assert replace(whole, name="c").metrics == expected
     assert asked == [3]
+
+
+def test_workers_toss_the_coins_that_this_process_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = run(FIRST), run(SECOND, "b")
+    expected = compare([ours, theirs])
+    monkeypatch.setattr(workers, "PART", 2048)
+    asked: list[int] = []
+
+    def by_workers(parts: list[workers.Work]) -> Iterable[np.ndarray]:
+        asked.append(len(parts))
+        assert all(table.dtype.itemsize < 8 for _, (table, *_) in parts)  # transferred in few bytes
+        return map(workers.work, reversed(parts))
+
+    with workers.resampled_by(by_workers):
+        assert compare([ours, theirs]).comparisons == expected.comparisons
+    assert asked == [2]
+    assert expected.comparisons[0]["p_value"] < 1
 
 
 def test_sums_of_parts_add_up_in_any_order() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import numpy as np
 import pytest
 
@@ -27,6 +30,8 @@ from scapo_eval.benchmarks.objhal import METRICS as OBJHAL
 from scapo_eval.benchmarks.phd import phd_metrics
 from scapo_eval.benchmarks.pope import pope_metrics
 from scapo_eval.benchmarks.yesno import yesno_metrics
+from scapo_eval.files.source import Source
+from scapo_eval.results import count_files
 from scapo_eval.results.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
@@ -34,6 +39,7 @@ from scapo_eval.results.metric import MetricSet, of_version
 from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, load_results
 from scapo_eval.results.signature import Signature
 
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "results-1.schema.json"
 METRIC_SETS = [
     AMBER,
     CHAIR,
@@ -322,6 +328,128 @@ def test_old_files_are_read(tmp_path: Path) -> None:
 )
 def test_damaged_files_are_named(tmp_path: Path, change: Any, reason: str) -> None:
     path = old_file(tmp_path / "r.json", change)
+    with pytest.raises(InputError, match=reason) as error:
+        load_results(path)
+    assert error.value.path == str(path)
+
+
+# ---- counts in parquet ----
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Returns a run with more images than a results file lists as JSON."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[formats]'")
+    monkeypatch.setattr(count_files, "COUNTS_IN_JSON", 39)
+    run = a_run(verdicts={"accuracy": {"q1": True}}, resampling=Resampling(20, 3))
+    ids = ("\udc80", *run.table.image_ids[1:])  # as JSON may contain
+    cells = np.arange(2**64 - 40, 2**64, dtype=np.uint64)
+    table = replace(run.table, image_ids=ids, cells=cells)
+    return replace(run, table=table, signature=Signature.of("chair", truth=table.truth, n=40))
+
+
+def counts_of(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.*.counts.parquet"))
+
+
+def test_many_counts_survive_in_a_parquet_file(many: Run, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    few = replace(a_run("few", images=39), resampling=Resampling(20, 3))
+    compare([many, few], allow_different=True, resampling=Resampling(20, 3)).save(path)
+    written = json.loads(path.read_text())
+    assert written["per_image"][0].keys() == {"columns", "counts", "verdicts"}
+    assert written["per_image"][1].keys() == {"columns", "image_ids", "rows"}
+    fastjsonschema.compile(json.loads(SCHEMA.read_text()))(written)
+    again, other = load_results(path, Resampling(20, 3))
+    assert again.evidence() == many.evidence()
+    assert again.table.rows.dtype == np.int64
+    assert other.evidence() == few.evidence()
+    assert len(load_results(Source(path))) == len(load_results(str(tmp_path / "*.json"))) == 2
+
+
+def test_a_results_file_that_is_replaced_keeps_its_counts_until_then(
+    many: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.json"
+    stranger = tmp_path / f"s.json.{'0' * 16}.counts.parquet"
+    stranger.touch()
+    many.save(path)
+    before = counts_of(path)
+    backward = replace(many.table, rows=many.table.rows[::-1])
+    other = replace(many, table=backward)
+    with monkeypatch.context() as patch:
+        patch.setattr("scapo_eval.results.results.dump_json", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            other.save(path)
+    assert load_results(path)[0].evidence() == many.evidence()
+    other.save(path)
+    assert load_results(path)[0].evidence() == other.evidence()
+    (after,) = counts_of(path)
+    assert after not in before
+    a_run(images=9).save(path)
+    assert counts_of(path) == []
+    assert stranger.exists()
+
+
+def test_counts_stay_in_the_results_without_pyarrow_or_without_a_folder(
+    many: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    many.save("-")
+    assert json.loads(capfdbinary.readouterr().out)["per_image"][0]["rows"] == many.table.rows.tolist()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    many.save(tmp_path / "r.json")
+    assert load_results(tmp_path / "r.json")[0].evidence() == many.evidence()
+
+
+def changed_table(path: Path, change: Any) -> None:
+    """Changes the parquet file of a results file, with its new hash."""
+    import pyarrow.parquet as pq
+
+    (counts,) = counts_of(path)
+    pq.write_table(change(pq.read_table(counts)), counts)
+    document = json.loads(path.read_text())
+    document["per_image"][0]["counts"]["sha256"] = hashlib.sha256(counts.read_bytes()).hexdigest()
+    path.write_text(json.dumps(document))
+
+
+def with_column(table: Any, name: str, value: Any) -> Any:
+    return table.set_column(table.column_names.index(name), name, [[value] * len(table)])
+
+
+def renamed(path: Path, name: Any) -> None:
+    document = json.loads(path.read_text())
+    document["per_image"][0]["counts"] = name
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: counts_of(path)[0].unlink(), r"per_image\[0\].counts: .*not found; keep this file beside"),
+        (lambda path: counts_of(path)[0].write_bytes(b"PAR1"), "other counts than those of the results file"),
+        (lambda path: renamed(path, {"file": "../a.counts.parquet", "sha256": "0"}), "must name a file"),
+        (lambda path: renamed(path, 7), "must name a file"),
+        (lambda path: changed_table(path, lambda t: t.drop_columns(["count:truth"])), "has other columns"),
+        (lambda path: changed_table(path, lambda t: t.slice(1)), "n_images: 40, but the rows say 39|add up to"),
+        (
+            lambda path: changed_table(path, lambda t: with_column(t, "count:truth", -1)),
+            r"rows\[0\].truth \(image .*\): must be a non-negative whole number, got -1",
+        ),
+        (
+            lambda path: changed_table(path, lambda t: with_column(t, "count:truth", None)),
+            "cells that are not whole numbers",
+        ),
+        (
+            lambda path: changed_table(path, lambda t: with_column(t, "count:truth", 1.5)),
+            "cells that are not whole numbers",
+        ),
+    ],
+)
+def test_damaged_counts_are_named(many: Run, tmp_path: Path, damage: Any, reason: str) -> None:
+    path = tmp_path / "r.json"
+    many.save(path)
+    assert load_results(path)
+    damage(path)
     with pytest.raises(InputError, match=reason) as error:
         load_results(path)
     assert error.value.path == str(path)

@@ -103,6 +103,21 @@ def replies_folder(replies: list[dict[str, Any]], tmp_path_factory: pytest.TempP
     return path
 
 
+@pytest.fixture(scope="session")
+def systems(vocabulary: Vocabulary) -> list[Run]:
+    """Returns the runs of two systems on 5,000 images."""
+    rng = random.Random(2)
+    many = PresenceOracle.from_objects({k: [LABELS[k % 4]] for k in range(5000)}, labels=LABELS)
+    rows = [
+        [{"image_id": k, "caption": f"A {rng.choice(LABELS)} and a {rng.choice(LABELS[:n])}."} for k in range(5000)]
+        for n in (4, 3)
+    ]
+    return [
+        scapo_eval.score(captions, truth=many, vocabulary=vocabulary, name=name, resamples=100, bootstrap="poisson")
+        for name, captions in zip("ab", rows, strict=True)
+    ]
+
+
 OF_ONE_PROCESS = ("bytes", "crc32", "lines", "agreement")
 """Fields of an account that a cluster does not provide: bytes and lines are unknown, and agreement is computed from
 sums.

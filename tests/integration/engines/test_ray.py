@@ -23,7 +23,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 import scapo_eval  # noqa: E402
 from scapo_eval import InputError, InputErrors, MissingExtra, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
-from scapo_eval.results import poisson  # noqa: E402
+from scapo_eval.results import workers  # noqa: E402
 from scapo_eval.results.results import Resampling  # noqa: E402
 
 from .conftest import killer, results_of, said  # noqa: E402
@@ -83,7 +83,7 @@ def test_files_and_a_corrupt_one_among_them(
 def test_the_workers_resample(
     cluster: Cluster, records: Any, reading: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poisson, "PART", 20)  # images
+    monkeypatch.setattr(workers, "PART", 20)  # images
     one = scapo_eval.score(records, **reading).redrawn(Resampling(50, bootstrap="poisson", interval="percentile"))
     run = on_ray.score(ray.data.from_items(records), interval="percentile", **reading)
     assert run.__dict__["metrics"] == one.metrics  # already drawn, on the cluster
@@ -92,6 +92,29 @@ def test_the_workers_resample(
     subprocess.run([*command, "--engine", "ray", "--address", cluster.address], cwd=folder, check=True)
     found = json.loads((folder / "percentile.json").read_text())["systems"][0]["metrics"]["hal_rate"]
     assert (found["ci_low"], found["ci_high"]) == (one.metrics["hal_rate"].low, one.metrics["hal_rate"].high)
+
+
+def test_the_workers_compare(
+    cluster: Cluster, systems: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {interval: scapo_eval.compare(systems, interval=interval) for interval in ("wilson", "percentile")}
+    monkeypatch.setattr(workers, "PART", 2048)  # images
+    asked = []
+    monkeypatch.setattr(on_ray._engine, "resampled", lambda parts: asked.append(len(parts)) or drawn(parts))
+    drawn = type(on_ray._engine).resampled.__get__(on_ray._engine)
+    for interval, results in expected.items():
+        found = on_ray.compare(systems, interval=interval)
+        assert (found.comparisons, found.to_dict()) == (results.comparisons, results.to_dict())
+    assert asked == [2, *[3] * 3, 2]  # rows that differ; then the intervals of both systems and of their difference
+
+
+def test_counts_in_parquet(cluster: Cluster, systems: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scapo_eval.results.count_files.COUNTS_IN_JSON", 4999)
+    for run in systems:
+        run.save(tmp_path / f"{run.name}.json")
+    assert len(list(tmp_path.glob("*.counts.parquet"))) == 2
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    assert on_ray.compare(files).to_dict() == scapo_eval.compare(systems).to_dict()
 
 
 def test_a_worker_that_is_killed(cluster: Cluster, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import scapo_eval
 from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward
 from scapo_eval.distributed import spark as on_spark
-from scapo_eval.results import poisson
+from scapo_eval.results import workers
 from scapo_eval.results.results import Resampling
 
 from .conftest import killer, said
@@ -48,7 +48,7 @@ def test_a_frame_of_any_partitions(
 ) -> None:
     frame = session.createDataFrame(records).repartition(partitions)
     assert said(on_spark.score(frame, **reading)) == said(one)
-    monkeypatch.setattr(poisson, "PART", 20)  # images
+    monkeypatch.setattr(workers, "PART", 20)  # images
     drawn = on_spark.score(frame, interval="percentile", **reading)
     expected = one.redrawn(Resampling(50, bootstrap="poisson", interval="percentile"))
     assert drawn.__dict__["metrics"] == expected.metrics  # already drawn, by the executors
@@ -58,8 +58,15 @@ def test_a_frame_of_any_partitions(
         assert said(on_spark.chair(frame, **reading)) == said(scapo_eval.chair(records, bootstrap="poisson", **reading))
         with pytest.raises(InputError, match=r"<DataFrame>: 2,000 ids appear twice"):
             on_spark.score(frame.union(frame), **reading)
-        with pytest.raises(ScapoError, match="Spark gave up: ZeroDivisionError"):
+        with pytest.raises(ScapoError, match="Spark failed: ZeroDivisionError"):
             on_spark.score(frame.mapInArrow(lambda batches: 1 // 0, frame.schema), **reading)
+
+
+def test_the_executors_compare(session: SparkSession, systems: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {interval: scapo_eval.compare(systems, interval=interval) for interval in ("wilson", "percentile")}
+    monkeypatch.setattr(workers, "PART", 2048)  # images
+    for interval, results in expected.items():
+        assert on_spark.compare(systems, interval=interval).to_dict() == results.to_dict()
 
 
 def test_files_and_a_corrupt_one_among_them(
