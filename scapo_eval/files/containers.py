@@ -269,13 +269,13 @@ def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
     """
     data = read_bytes(path)
     with decoding("xlsx workbook", path):
+        check_archive(io.BytesIO(data), name)
         refuse_zip(io.BytesIO(data), _CONTENT_TYPES, name)
     try:
         import openpyxl  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
     with decoding("xlsx workbook", path):
-        check_archive(io.BytesIO(data), name)
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
         yield from book.worksheets[0].iter_rows(values_only=True)
 

@@ -480,7 +480,7 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
         )
     if not document["labels"]:
         raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
-    if all(str(label).isdecimal() or file_name_of(str(label)) != label for label in document["labels"]):
+    if all(label.isdecimal() or file_name_of(label) != label for label in map(str, document["labels"])):
         raise InputError("a ground truth ({image: [labels]}), not a vocabulary: use --truth FILE", path=name)
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}

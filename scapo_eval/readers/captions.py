@@ -649,7 +649,7 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
             return f"missing key '{key}' (found: {keys}){hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
-    if isinstance(record["caption"], list):
+    if isinstance(record["caption"], list) and len(record["caption"]) > 1:
         return SEVERAL_CAPTIONS
     return f"'caption' must be a string, found {json_type(record['caption'])}"
 

@@ -201,9 +201,10 @@ RECORD_FAULTS = [
     ({"image_id": 1, "caption": 5}, "'caption' must be a string, found a number"),
     ({"image_id": 1, "caption": True}, "'caption' must be a string, found true/false"),
     (
-        {"image_id": 1, "caption": ["x"]},
-        "'caption' must be a string, found an array; give each caption a record of its own",
+        {"image_id": 1, "caption": ["x", "y"]},
+        "several captions for one image: write a record (image_id, caption) for each caption",
     ),
+    ({"image_id": 1, "caption": []}, "'caption' must be a string, found an array"),
     ({"image_id": 1, "caption": {"x": 1}}, "'caption' must be a string, found an object"),
     ({"image_id": None, "caption": "x"}, "'image_id' must be a number or a string, not null"),
     ({"image_id": True, "caption": "x"}, "'image_id' must be a number or a string, not true"),

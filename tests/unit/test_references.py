@@ -275,7 +275,7 @@ def test_references_in_the_place_of_captions_say_what_they_are(tmp_path: Path) -
     path.write_text('{"image_id": 1, "references": ["A dog."]}\n')
     known = recognize_file(path)
     assert known is not None
-    assert (known.kind.name, known.title) == ("references", "reference captions (image_id, references)")
+    assert (known.kind.name, known.title) == ("references", "reference captions")
     judged = recognize_file(Records("thumb", [{"SYS": "a", "hyp": "A dog.", "human_score": 3.5, "image": "7.jpg"}]))
     assert judged is not None
     assert judged.kind.verbs == ("validate",)

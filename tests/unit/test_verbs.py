@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +43,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     module = ModuleType("scapo_eval.distributed.ray")
     module.connected = connected  # type: ignore[attr-defined]
+    module.resampling = nullcontext  # type: ignore[attr-defined]
     for function in ("score", "chair", "answers", "amber"):
         setattr(module, function, counting(function))
     monkeypatch.setitem(sys.modules, "scapo_eval.distributed.ray", module)
