@@ -215,7 +215,7 @@ TOLD = [
     ("c.jsonl --truth t.json --vocabulary synonyms.txt", "write one word per line, or all words in one line"),
     ("c.jsonl --truth counts.json", "'1' has an object where a list of labels is expected"),
     ("c.jsonl --truth pope.jsonl", "recognized as yes/no questions with labels"),
-    ("c.jsonl --truth coco_captions.json", "COCO's captions are references (--references FILE)"),
+    ("c.jsonl --truth coco_captions.json", "scapo-eval score CAPTIONS --references coco_captions.json"),
     ("c.jsonl --truth by_image.json", "recognized as captions by image"),
     ("c.jsonl --truth empty.jsonl", "empty.jsonl: the file is empty"),
     ("c.jsonl --truth t.json --vocabulary coco", "known: coco80, dopa160, open400 (or give a file)"),
