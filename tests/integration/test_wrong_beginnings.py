@@ -255,7 +255,13 @@ TOLD = [
     ("c.jsonl --truth t.json --fail-under hal_rate", "expected METRIC=VALUE, for example cap_score=0.70"),
 ]
 
-FILLED = {"TRUTH": "t.json", "ANSWERS": "answers.jsonl", "QUESTIONS": "asked.jsonl", "IMAGES": "."}
+FILLED = {
+    "CAPTIONS": "c.jsonl",
+    "TRUTH": "t.json",
+    "ANSWERS": "answers.jsonl",
+    "QUESTIONS": "asked.jsonl",
+    "IMAGES": ".",
+}
 
 
 @pytest.mark.parametrize(("words", "said"), TOLD)
