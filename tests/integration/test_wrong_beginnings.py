@@ -40,7 +40,10 @@ FILES: dict[str, Any] = {
     "ids.jsonl": [{"id": k, "objects": v} for k, v in OBJECTS.items()],
     "counts.json": {"1": {"dog": 2}},
     "pope.jsonl": [{"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}],
-    "coco_captions.json": {"images": [{"id": 1}], "annotations": [{"image_id": 1, "id": 1, "caption": "A dog."}]},
+    "coco_captions.json": {
+        "images": [{"id": k} for k in (1, 2, 3)],
+        "annotations": [{"image_id": k, "id": k, "caption": "A dog."} for k in (1, 2, 3)],
+    },
     "words.txt": "dog\ncat\nsofa\n",
     "words.json": ["dog", "cat"],
     "words.yaml": "- dog\n- cat\n",
