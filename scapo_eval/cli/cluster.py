@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,15 +67,11 @@ class Cluster:
         how |= {"resamples": output.resamples, "seed": output.seed, "interval": output.interval}
         return unique_names([score(path, name=name, **how) for name, path in systems])
 
-    @contextmanager
-    def connected(self, output: Output) -> Iterator[None]:
-        """Connects to the cluster for the duration of the ``with`` block. The cluster also computes the sums of
-        resamples.
-        """
+    def connected(self, output: Output) -> AbstractContextManager[None]:
+        """Returns a context in which the command is connected to the cluster."""
         from ..distributed import ray
 
-        with ray.connected(self.address, quiet=output.quiet), ray.resampling():
-            yield
+        return ray.connected(self.address, quiet=output.quiet)
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
 
@@ -216,12 +215,11 @@ class CountingEngine(ABC, Generic[Data]):
             InputError: Under the same conditions as in :func:`scapo_eval.compare`.
             ScapoError: If the engine fails.
         """
-        with self.resampling():
-            return compare(runs, **settings)
-
-    def resampling(self) -> AbstractContextManager[None]:
-        """Returns a context in which the engine's workers compute the sums of resamples."""
-        return resampled_by(self.resampled)
+        with resampled_by(self.resampled):
+            results = compare(runs, **settings)
+            for run in results.runs:
+                run.metrics  # noqa: B018  drawn once, and kept
+            return results
 
     @abstractmethod
     def columns(self, data: Data) -> list[str]:
@@ -270,6 +268,6 @@ class CountingEngine(ABC, Generic[Data]):
         name = name or (counter.source if of_files else counter.records)
         run = counter.run(counts, name, on_bad_file=on_bad_file, resampling=resampling)
         if resampling.interval == "percentile" and resampling.resamples:
-            with self.resampling():
+            with resampled_by(self.resampled):
                 run.metrics  # noqa: B018  drawn once, and kept
         return run

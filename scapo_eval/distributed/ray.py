@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import MissingExtra, ScapoError
 from ..results.results import Run
-from ..results.workers import Work, work
+from ..results.workers import Work, resampled_by, work
 from ..rewarding.reward import SubsentenceReward
 
 try:
@@ -74,12 +74,13 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
 
 _engine = RayEngine()
 score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _engine.amber
-compare, resampling = _engine.compare, _engine.resampling
+compare = _engine.compare
 
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
     """Connects to a Ray cluster, or starts a cluster on this machine, for the duration of the ``with`` block.
+    The workers of the cluster also compute the sums of resamples.
 
     Args:
         address: Address of the cluster (``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``). If ``address`` is None, the
@@ -102,7 +103,8 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ScapoError(f"no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
     try:
-        yield
+        with resampled_by(_engine.resampled):
+            yield
     finally:
         ray.shutdown()
 

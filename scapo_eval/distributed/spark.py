@@ -77,7 +77,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
 
 _engine = SparkEngine()
 score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _engine.amber
-compare, resampling = _engine.compare, _engine.resampling
+compare = _engine.compare
 
 
 def reward(

@@ -225,8 +225,8 @@ class GeneralMemory(Memory):
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
-        """Returns the number of bytes that a pass through the tower needs for the pixels, the residual stream, the
-        normalized stream and the MLP.
+        """Returns the number of bytes that a pass through the tower needs for a copy of the pixels, the residual
+        stream, the normalized stream and the MLP.
         """
         shape, b = self.shape, self.value_bytes
         width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
@@ -252,7 +252,6 @@ class GeneralMemory(Memory):
     def _update_of(self, batch: Pass) -> dict[str, float]:
         b = self.value_bytes
         measured = self._peaks(batch.responses, batch.prompt + batch.length - 1)
-        pixels = batch.responses * self.picture.pixels
         output, gradient = self._output()
         copies, waiting, reduced, last = self._copies(output, gradient)
         if not self.sharded:
@@ -260,11 +259,11 @@ class GeneralMemory(Memory):
         cast = output if self.autocast else 0.0
         chunk = self._chunk(batch)
         moments = [  # working copies, activations, chunk
-            (copies, max(measured.forward + pixels, self._tower(batch.responses)), 0),
-            (copies + cast, measured.kept + pixels, 12 * chunk),
-            (copies + cast, measured.kept + pixels, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
-            (copies + reduced + waiting, measured.backward + pixels, 0),
-            (last, pixels, 0),
+            (copies, max(measured.forward, self._tower(batch.responses)), 0),
+            (copies + cast, measured.kept, 12 * chunk),
+            (copies + cast, measured.kept, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
+            (copies + reduced + waiting, measured.backward, 0),
+            (last, 0, 0),
         ]
         copies, activations, chunks = max(moments, key=sum)
         return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}

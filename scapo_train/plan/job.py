@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
 
 from scapo_eval.base.errors import InputError, ScapoError
 
@@ -58,8 +60,8 @@ class Assumptions:
         picture: Time in seconds that the host needs to read and resize one picture (640x480 pixels), as measured on one
             core.
         response: Seconds of host time per response for all other work between the phases.
-        error: Relative half-width of the range around the estimated duration. The half-width exceeds the largest error
-            on published steps that were not used for any fit.
+        error: Relative half-width of the range around the estimated duration. The published steps of dense models that
+            were not used for any fit are within this range; that of a mixture of experts is not.
     """
 
     efficiency: float = 0.354
@@ -250,19 +252,52 @@ def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
     Raises:
         ScapoError: If the model folder contains no processor.
     """
-    from PIL import Image
-
-    processor = processor_of(model)
-
-    def made(*pictures: Any) -> Any:
-        parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": "Describe this image."}]
-        turns = [{"role": "user", "content": parts}]
-        chat = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return processor(text=[chat], images=list(pictures) or None, return_tensors="pt")
-
-    with_picture, without = made(Image.new("RGB", (width, height))), made()
+    without = processed(model)
+    with_picture = processed(model, width, height)
     numbers = with_picture["pixel_values"].numel()
     return Picture(with_picture["input_ids"].shape[1] - without["input_ids"].shape[1], numbers // patch, 4 * numbers)
+
+
+def prompt_of(model: Model, width: int, height: int, tokens: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Uses the processor of a model to create a prompt with a picture.
+
+    Args:
+        model: Settings of the model.
+        width: Width of the picture in pixels.
+        height: Height of the picture in pixels.
+        tokens: Number of tokens. The text after the picture is shortened or extended accordingly.
+
+    Returns:
+        The (tokens,) token ids, and the other inputs of the forward pass.
+    """
+    made = processed(model, width, height)
+    more = tokens - made["input_ids"].shape[1]
+    inputs = {
+        name: functional.pad(tensor, (0, more), value=100 * (name == "input_ids")) if name in _OF_TOKENS else tensor
+        for name, tensor in made.items()
+    }
+    del inputs["attention_mask"]
+    return inputs.pop("input_ids")[0], inputs
+
+
+_OF_TOKENS = ("input_ids", "token_type_ids", "mm_token_type_ids")
+
+
+def processed(model: Model, *size: int) -> dict[str, Tensor]:
+    """Returns the outputs of a model's processor for a prompt with a picture of the given width and height, or for a
+    prompt without a picture.
+
+    Raises:
+        ScapoError: If the model folder contains no processor.
+    """
+    from PIL import Image
+
+    pictures = [Image.new("RGB", size)] if size else []
+    parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": "Describe this image."}]
+    turns = [{"role": "user", "content": parts}]
+    processor = processor_of(model)
+    chat = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    return dict(processor(text=[chat], images=pictures or None, return_tensors="pt"))
 
 
 class GpuShare:

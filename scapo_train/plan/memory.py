@@ -34,6 +34,9 @@ class Memory(GpuShare):
         if self.shape.shared:
             features = self.pictures * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
             kinds["picture features"] = features * self.value_bytes
+        elif moment in ("logprob", "update"):  # the inputs of all passes are made before the first
+            of_step = self.passes[0].responses if self.job.pairs else self.responses
+            kinds["pixels"] = of_step * self.picture.pixels
         if self.shape.shared and moment in ("logprob", "update"):
             longest = self.passes[0]
             masks = longest.responses if self.job.pairs else self.responses  # of a pass, or of the whole step
@@ -175,8 +178,6 @@ class Memory(GpuShare):
         if self.sharded:
             layer, root = (self.adapters / shape.layers, 0) if self.lora else (shape.layer, shape.root)
             copies = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
-            if self.offload:  # the shards, before they are cast and gathered
-                copies += 4 * self.trained / self.shape.language / self.shards * (shape.root + GATHERED * shape.layer)
             waiting = output  # unsharded gradients of the root's parameters wait for the last of them
             reduced = (b + 4 + 4 / self.shards) * layer  # the gradients of a layer: unreduced, in float32, and reduced
             return copies, waiting, reduced, (b + 4 + 4 / self.shards) * root + output * shape.tied

@@ -25,7 +25,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, ShardedState
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -40,6 +42,7 @@ from ..credit import CreditedBatch
 from ..data import Prompt, PromptRecord, Response
 from ..distributed import ProcessGroup
 from ..families import packing
+from ..families.general import GeneralPrompt
 from ..families.packing import Vision
 from ..families.policy import EncodedPrompt, Policy
 from ..families.shared import SharedPrompt
@@ -47,7 +50,7 @@ from ..model import mesh_of, placed, policy_of, shard, untrained
 from ..update import MicroBatch, Updater, optimizer_of
 from .general import without_data
 from .hardware import GPUS_PER_MACHINE
-from .job import Job, Pass
+from .job import Job, Pass, prompt_of
 from .planner import memory_of
 from .shapes import build, model_config
 
@@ -80,11 +83,15 @@ class LiveBytes(TorchDispatchMode):
     The attribute ``peak`` is the maximum since the last call of :meth:`restart`. Operations that read a value from a
     tensor (such as a norm or a test for finite values) return 1, because the tensors hold no data.
 
+    Operations on tensors with values (the inputs on the general path) are performed, because model code reads some of
+    these values.
+
     Args:
-        marked: Number of image tokens that a mask selects.
+        marked: Number of image tokens that a mask without values selects. None if such masks select all elements: the
+            pictures and patches on the general path, none of which is padding.
     """
 
-    def __init__(self, marked: int = 0) -> None:
+    def __init__(self, marked: int | None = None) -> None:
         super().__init__()
         self._marked = marked
         self.now, self.peak = 0, math.inf
@@ -92,10 +99,19 @@ class LiveBytes(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
         self._storages: dict[int, Any] = {}
         self._resized: set[int] = set()
+        self._host: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its parts come here
+        if _has_values(args):
+            with unset_fake_temporarily():
+                made = function(*args, **(kwargs or {}))
+            for tensor in tree_leaves(made):
+                if isinstance(tensor, Tensor):
+                    self.add(tensor)
+            self.peak = max(self.peak, self.now)
+            return made
         if function is torch.ops.aten._local_scalar_dense.default:
             return 1.0 if args[0].is_floating_point() else args[0].dtype is torch.bool or 1
         if function in _INDEXED:
@@ -104,7 +120,7 @@ class LiveBytes(TorchDispatchMode):
         made = (_grouped if is_grouped else function)(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, FakeTensor) and not self.pause.is_on:
-                self._add(tensor.untyped_storage())
+                self.add(tensor)
         self._recount(self._resized)
         if self.now > self.peak:
             self._recount(self._sizes)
@@ -115,9 +131,14 @@ class LiveBytes(TorchDispatchMode):
         """Replaces each mask among the indices with an index tensor that has the expected number of positions."""
         places: list[Any] = []
         for index in indices:
-            mask = isinstance(index, Tensor) and index.dtype is torch.bool
-            size = (self._marked,)
-            places += [torch.empty(size, dtype=torch.long) for _ in range(index.ndim)] if mask else [index]
+            if not isinstance(index, Tensor) or index.dtype is not torch.bool:
+                places.append(index)
+                continue
+            selected = index.numel() if self._marked is None else self._marked
+            if not isinstance(index, FakeTensor):
+                with unset_fake_temporarily():
+                    selected = int(index.sum())
+            places += [torch.empty((selected,), dtype=torch.long) for _ in range(index.ndim)]
         return places
 
     def restart(self) -> None:
@@ -125,7 +146,20 @@ class LiveBytes(TorchDispatchMode):
         self._recount(self._sizes)
         self.peak = self.now
 
-    def _add(self, storage: Any) -> None:
+    def on_host(self, tensor: Tensor) -> Tensor:
+        """Excludes a tensor from the count, because it is in host memory."""
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        storage: Any = local.untyped_storage()
+        self.add(local)
+        if storage._cdata not in self._host:
+            self._host.add(storage._cdata)
+            self.now -= self._sizes[storage._cdata]
+            self._sizes[storage._cdata] = 0
+        return tensor
+
+    def add(self, tensor: Tensor) -> None:
+        """Counts a tensor, unless its storage is counted already."""
+        storage: Any = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._sizes:
             self._sizes[key] = storage.nbytes()
@@ -136,7 +170,7 @@ class LiveBytes(TorchDispatchMode):
     def _recount(self, keys: Any) -> None:
         for key in list(keys):
             storage = self._storages[key]()
-            if storage is not None and storage.nbytes() != self._sizes[key]:
+            if key not in self._host and storage is not None and storage.nbytes() != self._sizes[key]:
                 self.now += storage.nbytes() - self._sizes[key]
                 self._sizes[key] = storage.nbytes()
                 self._resized.add(key)
@@ -145,6 +179,13 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self._sizes.pop(key)
         del self._storages[key]
         self._resized.discard(key)
+        self._host.discard(key)
+
+
+def _has_values(args: Any) -> bool:
+    """Returns True if the arguments contain tensors, all of which have values."""
+    tensors = [value for value in tree_leaves(args) if isinstance(value, Tensor)]
+    return bool(tensors) and not any(isinstance(tensor, FakeTensor) for tensor in tensors)
 
 
 class _Pause:
@@ -192,13 +233,10 @@ def measure(job: Job) -> Measured:
     shards. With the fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, if it uses ``optim.offload`` or an optimizer other than AdamW, or if its
-            model family is on the general path (whose tower reads tensor values).
+        InputError: If the job trains on pairs, or uses an optimizer other than AdamW.
     """
-    if job.pairs or not job.shape.shared:
-        raise InputError("--verify measures rollouts of families that share their prompt")
-    if job.config.optim.offload:
-        raise InputError("--verify counts the memory of a GPU: set optim.offload to false")
+    if job.pairs:
+        raise InputError("--verify measures rollouts, not training on pairs: omit --pairs")
     if job.config.optim.optimizer != "adamw":
         raise InputError(f"--verify supports only optim.optimizer = adamw, not {job.config.optim.optimizer}")
     start = time.monotonic()
@@ -210,8 +248,9 @@ def _measured(job: Job, batch: Pass) -> tuple[float, float]:
     """Returns the peak memory, in bytes, of the passes without gradients and of the update."""
     process_group = _Alone(0, job.count, torch.device("cpu"), min(job.count, GPUS_PER_MACHINE))
     config, shape = job.config, job.shape
-    with _other_ranks(process_group), _kernels_of_a_gpu():
-        mesh = mesh_of(process_group, config.model.shard_within) if job.count > 1 else None
+    offload, sharded = config.optim.offload, job.count > 1 or config.optim.offload
+    with _other_ranks(process_group, sharded), _kernels_of_a_gpu():
+        mesh = mesh_of(process_group, config.model.shard_within) if sharded else None
         policy = _built(job, reference=False)
         steps = Updater(config, policy, None, None, process_group, 1000)
         prompts = -(-config.data.prompts_per_step // job.count)
@@ -219,43 +258,115 @@ def _measured(job: Job, batch: Pass) -> tuple[float, float]:
         responses = [Response([100] * length, False)] * (prompts * group)
         encoded = [_encoded(job, index) for index in range(prompts)]
         (micro_batches,) = _one_mini_batch(steps, encoded, responses)
-        marked = int((micro_batches[0].batch.ids == policy.vlm.config.image_token_id).sum())  # type: ignore[attr-defined]
+        first: Any = micro_batches[0].batch
+        marked = int((first.ids == policy.vlm.config.image_token_id).sum()) if shape.shared else None
         reference = _built(job, reference=True) if config.loss.kl and not config.lora.rank else None
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake, LiveBytes(marked) as alive, _shapes_apart(alive):
+        with (
+            FakeTensorMode(allow_non_fake_inputs=True) as fake,
+            LiveBytes(marked) as alive,
+            _shapes_apart(alive),
+            _copies_of_the_host(alive),
+            _equal_formats(),
+        ):
             for model in (policy, reference):
-                if model is not None:
-                    without_data(model)
-                    if mesh is not None:
-                        shard(model, getattr(torch, config.model.dtype), mesh, offload=False)
-                    lora = config.lora if model is policy else Lora()
-                    placed(model, config.model, process_group, reference=model is reference, lora=lora)
-            on_host = sum(_bytes(p) for p in reference.parameters()) if reference and _on_host(job) else 0
+                if model is None:
+                    continue
+                without_data(model)
+                on_host = _on_host(job) if model is reference else offload
+                if mesh is not None and (job.count > 1 or model is policy):
+                    shard(model, getattr(torch, config.model.dtype), mesh, offload=on_host)
+                lora = config.lora if model is policy else Lora()
+                placed(model, config.model, process_group, reference=model is reference, lora=lora)
+                if isinstance(model, FSDPModule) and on_host:
+                    _keep_on_host(alive, model)
             optimizer = optimizer_of(config, policy)
             for parameter in optimizer.param_groups[0]["params"] + optimizer.param_groups[1]["params"]:
                 moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                if offload:
+                    for moment in moments.values():
+                        alive.on_host(moment)
                 optimizer.state[parameter] = {"step": torch.zeros(()), **moments}
-            pictures = [Vision(*_features(job)) for _ in range(prompts)]
-            micro_batches = [_faked(fake, micro, pictures[0]) for micro in micro_batches]
-            tower = shape.tower * (4 if config.model.dtype == "float32" else 2)
+            pictures = [Vision(*_features(job)) for _ in range(prompts)] if shape.shared else []
+            if shape.shared:
+                micro_batches = [_faked(fake, micro, pictures[0]) for micro in micro_batches]
+            else:
+                for tensor in tree_leaves([vars(micro.batch) for micro in micro_batches]):
+                    alive.add(tensor)
+            tower = shape.tower * (4 if config.model.dtype == "float32" else 2) if shape.shared else 0
             updater = Updater(config, policy, reference or (policy if config.loss.kl else None), optimizer,
                               process_group, 1000)  # fmt: skip
             run = [micro_batches[:PASSES]]
             alive.restart()
             updater.add_frozen_logprobs(run)
             low = alive.peak
+            if reference is not None and _on_host(job):  # a single process has copied all of it to the GPU until now
+                _keep_on_host(alive, reference)
             advantages = [np.zeros(length, dtype=np.float32)] * len(responses)
             credited = CreditedBatch(advantages, SimpleNamespace(), np.zeros(0), np.zeros(0, dtype=bool))  # type: ignore[arg-type]
             alive.restart()
             updater.update(run, credited, 0)
-            return tower + low - on_host, tower + alive.peak - on_host
+            return tower + low, tower + alive.peak
+
+
+def _keep_on_host(alive: LiveBytes, model: Policy) -> None:
+    """Excludes the weights of a model, other than its vision tower, from the count."""
+    tower = {*model.tower}
+    for parameter in model.parameters():
+        if parameter not in tower:
+            alive.on_host(parameter)
+
+
+def _equal_formats() -> Any:
+    """Returns a context in which modules skip the conversion of weights that already have the number format. PyTorch
+    cannot swap tensors without data with themselves.
+    """
+    swap = torch.utils.swap_tensors
+
+    def swap_others(old: Tensor, new: Tensor) -> None:
+        if isinstance(old, DTensor) or old.untyped_storage()._cdata != new.untyped_storage()._cdata:
+            swap(old, new)
+
+    return mock.patch.object(torch.utils, "swap_tensors", swap_others)
+
+
+@contextlib.contextmanager
+def _copies_of_the_host(alive: LiveBytes) -> Iterator[None]:
+    """Within the context, FSDP copies offloaded shards to the GPU and gradients to the host, as it does on a machine
+    with a GPU. Here, both have the same device, so the copies would be omitted.
+    """
+    gathered: Any = FSDPParam.all_gather_inputs
+    sharded = FSDPParam.to_sharded_dtensor
+
+    def all_gather_inputs(self: Any) -> Any:
+        if not self.offload_to_cpu or self.sharded_state != ShardedState.SHARDED:
+            return gathered.fget(self)
+        on_host = self._sharded_param_data
+        self._sharded_param_data = on_host.clone()
+        try:
+            return gathered.fget(self)
+        finally:
+            self._sharded_param_data = on_host
+
+    def to_sharded_dtensor(self: Any, tensor: Tensor) -> DTensor:
+        return sharded(self, alive.on_host(tensor.clone()) if self.offload_to_cpu else tensor)
+
+    with (
+        mock.patch.object(FSDPParam, "all_gather_inputs", property(all_gather_inputs)),
+        mock.patch.object(FSDPParam, "to_sharded_dtensor", to_sharded_dtensor),
+    ):
+        yield
 
 
 def _built(job: Job, *, reference: bool) -> Policy:
-    """Returns a model on the meta device without its vision tower, whose bytes are added separately."""
+    """Returns a model on the meta device, without its vision tower if responses share their prompt. The bytes of this
+    tower are added separately.
+    """
     model, lora = job.config.model, job.config.lora
     frozen = reference or lora.rank > 0
     dtype = getattr(torch, model.dtype)
     vlm = build(model_config(model.path), model.path, dtype if frozen else torch.promote_types(dtype, torch.float32))
+    if model.attention == "eager":  # the other kernels keep as little as sdpa does
+        vlm.set_attn_implementation("eager")
     policy = policy_of(vlm, [_END], 1.0)
     with torch.device("meta"):
         untrained(policy, model, reference=reference, lora=lora)
@@ -267,15 +378,10 @@ def _on_host(job: Job) -> bool:
     return job.config.model.reference == "cpu"
 
 
-def _bytes(parameter: Tensor) -> int:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    return local.untyped_storage().nbytes()
-
-
 @contextlib.contextmanager
-def _other_ranks(process_group: ProcessGroup) -> Iterator[None]:
+def _other_ranks(process_group: ProcessGroup, sharded: bool) -> Iterator[None]:
     """Starts a fake process group, which replaces the other ranks within the context."""
-    if process_group.size == 1:
+    if not sharded:
         yield
         return
     dist.init_process_group("fake", rank=0, world_size=process_group.size, store=FakeStore())
@@ -312,14 +418,17 @@ def _shapes_apart(alive: LiveBytes) -> Any:
 
 
 def _encoded(job: Job, index: int) -> EncodedPrompt:
-    """Returns a prompt that has as many tokens as a prompt of the job but no image features; the features are added
-    later.
+    """Returns a prompt that has as many tokens as a prompt of the job. If responses share their prompt, the features of
+    its picture are added later. Otherwise, it has the outputs of the model's processor.
     """
     config, number = model_config(job.config.model.path), job.image_tokens
+    source = PromptRecord.of([], str(index), "Describe this image.")
+    if not job.shape.shared:
+        ids, inputs = prompt_of(job.config.model, *job.work.image, job.prompt_tokens)
+        return GeneralPrompt(Prompt(index, source, ids, inputs))
     picture = [config.image_token_id] * number
     ids = torch.tensor([*picture, *[100] * (job.prompt_tokens - number)])
-    prompt = Prompt(index, PromptRecord.of([], str(index), "Describe this image."), ids, {})
-    return SharedPrompt(prompt, torch.arange(len(ids)).expand(3, -1), len(ids), None)
+    return SharedPrompt(Prompt(index, source, ids, {}), torch.arange(len(ids)).expand(3, -1), len(ids), None)
 
 
 def _one_mini_batch(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,9 +29,11 @@ from scapo_train.families.general import GeneralPolicy, GeneralRow  # noqa: E402
 from scapo_train.families.lora import add_adapters  # noqa: E402
 from scapo_train.model import FAMILIES, keep_inputs_only, load_policy, policy_of  # noqa: E402
 from scapo_train.plan import job as jobs  # noqa: E402
+from scapo_train.plan import verify  # noqa: E402
 from scapo_train.plan.__main__ import main as plan  # noqa: E402
 from scapo_train.plan.general import GeneralMemory  # noqa: E402
 from scapo_train.plan.job import Job, Picture, Workload, picture_of  # noqa: E402
+from scapo_train.plan.planner import plan as plan_of  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 
@@ -241,6 +245,16 @@ def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: 
     assert picture.tokens == (prompt.ids == json.loads((path / "config.json").read_text())["image_token_index"]).sum()
     assert picture.pixels == 4 * prompt.inputs["pixel_values"].numel()
     assert "picture features" not in answer["memory"]["update"]
+    checked = [sys.executable, "-m", "scapo_train.plan", *asked[:-1], "4xRTX4090", "--verify", "--json"]
+    offloaded = [*checked, "--set", "optim.offload=true"]
+    done = subprocess.run(
+        offloaded, capture_output=True, text=True
+    )  # in a process of its own, because PyTorch keeps the shapes of rank 0
+    assert done.returncode == 0, done.stderr
+    sharded = json.loads(done.stdout)
+    kinds = sharded["memory"]["logprob"]
+    assert sharded["measured"]["logprob"] == pytest.approx(sum(kinds.values()), rel=0.15)
+    assert kinds["pixels"] == 32 * 8 * picture.pixels  # of 32 prompts with 8 responses each
     assert plan([*asked, "--pairs"]) == 0
     (path / "preprocessor_config.json").unlink()
     (path / "processor_config.json").unlink()
@@ -368,7 +382,13 @@ def test_the_measured_peak_is_within_a_tenth_of_the_plan(
         optim=Optim(micro_batch_tokens=100_000, inner_epochs=2),
         loss=Loss(kl=0.0),
     )
-    memory = GeneralMemory(Job(settings, shape, "H100", 1, Workload((28, 28), 130 - count, 60, 1)))
+    monkeypatch.setattr(verify, "prompt_of", lambda *_: (ids, inputs))
+    job = Job(settings, shape, "H100", 1, Workload((28, 28), 130 - count, 60, 1))
+    memory = GeneralMemory(job)
+    two = replace(job, config=replace(settings, data=Data(prompts_per_step=2)))  # a pass finds the gradients of another
+    counted, planned = verify.measure(two), plan_of(two)
+    assert counted.update == pytest.approx(planned.without_vllm("update"), rel=0.1)
+    assert counted.logprob == pytest.approx(planned.without_vllm("logprob"), rel=0.05)
 
     def backward() -> None:
         policy(batch).logprob.sum().backward()

@@ -421,6 +421,21 @@ def test_a_picture_has_as_many_tokens_as_qwens_own_resizing_gives(size: tuple[in
     assert job.image_tokens == (height // 28) * (width // 28)
 
 
+def test_published_steps_are_within_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the table of docs/lab/training.md, and that five steps that no constant was fitted to are within 30 %."""
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    steps = importlib.import_module("published_steps")
+    rows, assume = steps.published(), Assumptions()
+    assert steps.table(rows, assume) in (root / "docs" / "lab" / "training.md").read_text()
+    fitted = steps.fit(rows)
+    assert (fitted.efficiency, fitted.response) == pytest.approx((assume.efficiency, assume.response), rel=0.005)
+    others = {row.name: sum(steps.phases(row, assume).values()) / row.seconds for row in rows if not row.fitted}
+    assert sum(abs(ratio - 1) <= 0.3 for ratio in others.values()) >= 5
+    dense = [ratio for name, ratio in others.items() if "A3B" not in name]
+    assert all(1 / (1 + assume.error) <= ratio <= 1 / (1 - assume.error) for ratio in dense)  # as the plan prints it
+
+
 # --- the command --------------------------------------------------------------------------------------------------
 
 
@@ -778,6 +793,57 @@ def test_in_an_update_of_a_reference_there_are_its_shards_alone(tmp_path: Path) 
     job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 8)
     without = measured(changed(job, loss={"kl": 0.0})).update
     assert measured(job).update - without == pytest.approx(plan(job).memory["update"]["reference"], rel=0.02)
+
+
+@EXPERTS
+def test_experts_are_measured(tmp_path: Path) -> None:
+    folder = small(MOE, tmp_path / "model")
+    jobs = [of_step(folder, MOE, count) for count in (1, 8)]
+    one, eight = map(measured, jobs)
+    planned = plan(jobs[0])
+    assert one.logprob == pytest.approx(planned.without_vllm("logprob"), rel=0.03)
+    assert one.update == pytest.approx(planned.without_vllm("update"), rel=0.1)
+    assert eight.update < one.update / 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_offloaded_is_not_counted(count: int, tmp_path: Path) -> None:
+    job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, count)
+    here, away = measured(job), measured(changed(job, optim={"offload": True}))
+    kinds = plan(job).memory["update"]
+    resting = kinds["weights, float32"] + kinds["optimizer moments"]
+    if count > 1:  # a single process computes with other copies if it shards
+        assert here.logprob - away.logprob == pytest.approx(resting, rel=0.02)
+        assert resting < here.update - away.update < resting + kinds["gradients"]
+    planned = plan(changed(job, optim={"offload": True}))
+    assert away.logprob <= planned.without_vllm("logprob") * 1.01
+    assert away.update <= planned.without_vllm("update") * 1.01
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_reference_on_the_host_is_counted_while_it_is_read(count: int, tmp_path: Path) -> None:
+    job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, count)
+    here, away = measured(job), measured(changed(job, model={"reference": "cpu"}))
+    reference = plan(job).memory["update"]["reference"]
+    assert here.update - away.update == pytest.approx(reference, rel=0.02)
+    saved = reference if count > 1 else 0  # a single process copies all of it to the GPU
+    assert here.logprob - away.logprob == pytest.approx(saved, rel=0.02)
+
+
+def test_tensors_of_the_host_and_tensors_with_values() -> None:
+    ids = torch.tensor([[7, 1, 7, 2]])
+    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes() as alive:
+        first, second = torch.zeros(1000), torch.zeros(500)
+        alive.restart()
+        alive.on_host(first)
+        assert alive.now == 4 * 500
+        mask = ids == 7  # with values
+        assert (mask.sum().item(), int(ids[0, 1])) == (2, 1)
+        assert torch.zeros(1, 4, 3)[mask].shape == (2, 3)
+        assert second[torch.zeros(500) == 0].shape == (500,)  # without values: all of them
+        del first
+        alive.restart()
+        assert 4 * 500 < alive.now < 4 * 500 + 100
 
 
 def test_adapters_are_measured(tmp_path: Path) -> None:
