@@ -182,9 +182,11 @@ def exact_norms() -> Iterator[Callable[[Any], None]]:
 
 @pytest.fixture
 def quiet_loggers() -> Iterator[None]:
-    """Restores the loggers, because a run changes those of the project."""
+    """Gives a test unchanged loggers, and restores them, because a run changes those of the project."""
     loggers = [logging.getLogger(name) for name in ("scapo_train", "scapo_eval")]
     before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:  # caplog would record a message twice if propagation were turned on later
+        logger.handlers[:], logger.propagate = [], True
     yield
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate, logger.level = handlers, propagate, level

@@ -399,24 +399,24 @@ def test_the_next_responses_are_sampled_during_the_update(
     request has arrived.
     """
     server = serve()
-    begun, arrived = threading.Event(), threading.Event()
-    whole, requests = update.Updater.update, []
+    begun, arrived = ([threading.Event() for _ in range(3)] for _ in range(2))  # by step of the update
+    whole, requests, lock = update.Updater.update, list[str](), threading.Lock()
 
     def updating(self: Any, *given: Any) -> Any:
         step = given[-1]
-        begun.set()
+        begun[step].set()
         if step + 1 < 3:
-            assert arrived.wait(60)
-        result = whole(self, *given)
-        begun.clear()
-        arrived.clear()
-        return result
+            assert arrived[step].wait(60)
+        return whole(self, *given)
 
     def before() -> None:
-        requests.append(server.version)
-        if len(requests) > 5:  # those of the first step come before any update
-            arrived.set()
-            assert begun.wait(60)
+        with lock:
+            requests.append(server.version)
+            number = len(requests)
+        during = (number - 1) // 5 - 1
+        if during >= 0:  # those of the first step come before any update
+            arrived[during].set()
+            assert begun[during].wait(60)
 
     server.before = before
     monkeypatch.setattr(update.Updater, "update", updating)

@@ -100,7 +100,7 @@ def test_the_parts_sum_to_the_gradient_that_the_trainer_takes(start: Path, monke
             weights = token_weights(config.loss, lengths, float(lengths.sum()), float(len(lengths)), 1)
             trainer.optimizer.zero_grad()
             for micro in mini:
-                trainer.updater._backward(micro, credited, lengths, weights, torch.zeros(6, dtype=torch.float64))
+                trainer.updater._backward(micro, credited, lengths, weights, torch.zeros(8, dtype=torch.float64))
             taken[scheme] = torch.cat([p.grad.flatten() for p in trainer.trainable]).numpy().copy()
         return made
 
