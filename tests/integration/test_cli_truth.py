@@ -140,4 +140,5 @@ def test_stats_of_captions_say_which_labels_may_be_under_annotated(run: Run) -> 
 def test_captions_of_coco_are_no_truth(run: Run) -> None:
     code, _, err = run("oracle", "stats", "captions.json")
     assert code == 2
-    assert err.startswith("scapo-eval: captions.json: not a valid COCO instances file: missing key 'categories'; ")
+    assert err.startswith("scapo-eval: captions.json: not a valid truth: recognized as reference captions; ")
+    assert err.endswith("scapo-eval score CAPTIONS --references captions.json\n")
