@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .benchmarks.evidence import labels as by_label
 from .benchmarks.labels import LabelRun
 from .report import plots
 from .report.data import Report, planes, read_training_log
@@ -97,16 +98,17 @@ def faithscore(results: Results | Run | Sequence[Run], **style: Any) -> Figure:
     return figure
 
 
-def labels(systems: LabelRun | Sequence[LabelRun], top: int = 20, **style: Any) -> Figure:
+def labels(systems: LabelRun | Run | Sequence[LabelRun | Run], top: int = 20, **style: Any) -> Figure:
     """Draws the labels with the highest hallucination rates, with the Wilson intervals of the rates.
 
     Args:
-        systems: Results of :func:`scapo_eval.labels` for one or several systems.
+        systems: Results of :func:`scapo_eval.labels` or :func:`scapo_eval.score` for one or several systems.
         top: Maximum number of labels. The labels are sorted by their mean rate over the systems.
         style: Fields of :class:`Style` as keyword arguments.
 
     Raises:
-        InputError: If no label is hallucinated, or the systems have different vocabularies.
+        InputError: If no label is hallucinated, the systems have different vocabularies, or the captions of a run were
+            changed after it was scored.
         MissingExtra: If matplotlib is not installed.
 
     Example:
@@ -116,8 +118,9 @@ def labels(systems: LabelRun | Sequence[LabelRun], top: int = 20, **style: Any) 
         >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
         ['cat']
     """
-    given = [systems] if isinstance(systems, LabelRun) else systems
-    figure: Figure = plots.labels(given, top, Style(**style))
+    given = [systems] if isinstance(systems, (LabelRun, Run)) else systems
+    counted = [by_label(system) if isinstance(system, Run) else system for system in given]
+    figure: Figure = plots.labels(counted, top, Style(**style))
     return figure
 
 

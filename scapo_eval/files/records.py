@@ -85,7 +85,9 @@ def readable(given: Given) -> Readable:
     records = [*without_media(given)]
     if records and all(isinstance(record, (str, os.PathLike)) for record in records):
         raise InputError(
-            "a list of file names: give one file, a folder or a pattern, or one list of records", path=name
+            "a list of file names; if each is a system, score each and compare the runs; "
+            "if they are parts of one system, give their folder or a pattern",
+            path=name,
         )
     return Records(name, [_plain_record(record) for record in records])
 

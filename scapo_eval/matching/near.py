@@ -72,6 +72,9 @@ class NearMisses:
         for alias in names & self._labels.keys():
             for key in _keys(alias) if len(alias) >= LONG else ():
                 self._long.setdefault(key, []).append(alias)
+        self._ends = {
+            first + last for alias in self._labels for first in _spellings(alias[0]) for last in _spellings(alias[-1])
+        }
         self._remembered: dict[str, int | None] = {}
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -80,7 +83,9 @@ class NearMisses:
         for k, text in enumerate(texts):
             lowered = plain_letters(shown(text)).lower()
             suspects = {
-                word for word in _WORD.findall(lowered) if word not in self._known and self._of_word(word) is not None
+                word
+                for word in _WORD.findall(lowered)
+                if word[0] + word[-1] in self._ends and word not in self._known and self._of_word(word) is not None
             }
             if suspects and len(lowered) == len(text):
                 for match in _WORD.finditer(lowered):
@@ -116,6 +121,11 @@ class NearMisses:
                 if alias[0] == word[0] and alias[-1] == word[-1] and _differ_little(word, alias):
                     return self._labels[alias]
         return None
+
+
+def _spellings(letter: str) -> str:
+    """Returns a letter, followed by the digits that replace it."""
+    return letter + "".join(chr(digit) for table in _DIGITS for digit, plain in table.items() if chr(plain) == letter)
 
 
 def _keys(word: str) -> Iterator[str]:

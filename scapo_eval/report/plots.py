@@ -321,7 +321,7 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
     (x0, y0), (x1, y1) = np.maximum(0, low - pad), np.minimum(1, high + pad)
     base = plane.points[0]
     axes.fill_between([100 * x0, 100 * base.x], 100 * y0, 100 * base.y, color=style.shade, linewidth=0, zorder=0)
-    axes.annotate("saying less", (0.02, 0.02), xycoords="axes fraction", color=style.ink, style="italic")
+    axes.annotate("more faithful, covers less", (0.02, 0.02), xycoords="axes fraction", color=style.ink, style="italic")
     for level in ISO_LEVELS:
         curve = 100 * np.array(iso_curve(level))
         axes.plot(curve[:, 0], curve[:, 1], color=style.faint, linestyle=(0, (4, 4)), linewidth=0.6, zorder=1)

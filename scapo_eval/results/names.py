@@ -117,10 +117,18 @@ def reader_of(signature: str) -> str | None:
 
 
 _READERS = {
-    "native": "by scapo's matcher",
-    "reference": "as the standalone CHAIR script does",
-    "opera": "as OPERA's script does",
+    "native": "matched with",
+    "reference": "matched as in the standalone CHAIR script, with",
+    "opera": "matched as in OPERA's script, with",
 }
+
+_WORLDS = {
+    "closed": "closed label set",
+    "open-axis": "open label set",
+    "partial": "partial label set",
+    "total": "total label set",
+}
+"""``world`` of a signature -> name of the label set in the glossary."""
 
 
 def reading_of(signature: str) -> str:
@@ -130,10 +138,11 @@ def reading_of(signature: str) -> str:
     if (reader := reader_of(signature)) is None:
         return ""
     fields = dict(field.partition(":")[::2] for field in signature.split("|")[1:])
-    words = fields.get("vocab") or f"words {fields.get('synonyms', '')}"
-    judge = f"objects listed by {fields['judge']}, " if "judge" in fields else ""
-    world = f" ({fields['world']})" if "world" in fields else ""
-    return f"Truth {fields.get('oracle', 'inline')}{world}; {judge}read {_READERS.get(reader, reader)}, {words}"
+    words = fields.get("vocab") or f"synonyms {fields.get('synonyms', '')}"
+    judge = f"listed by {fields['judge']}, then " if "judge" in fields else ""
+    world = f" ({_WORLDS.get(fields['world'], fields['world'])})" if "world" in fields else ""
+    truth = f"Ground truth {fields.get('oracle', 'inline')}{world}"
+    return f"{truth}; objects {judge}{_READERS.get(reader, reader)} {words}"
 
 
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
@@ -154,7 +163,7 @@ def metric_meaning(metric_set: str, name: str) -> str:
     """
     if name.endswith(NATIVE_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))
-        return f"{plain}, as scapo's matcher reads captions" if plain else ""
+        return f"{plain}, with objects matched by scapo" if plain else ""
     if name.endswith(DAGGER_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(DAGGER_SUFFIX))
         return f"{plain}, by the second vocabulary and truth (DOPA)" if plain else ""

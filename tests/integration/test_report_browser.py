@@ -280,7 +280,7 @@ def test_a_term_says_what_it_means_on_hover_and_on_focus(reader: Reader) -> None
 def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) -> None:
     page = reader.open("page=frontier")
     svg = page.locator("#frontier svg.chart").first
-    assert svg.locator(".corner.less").text_content() == "saying less"
+    assert svg.locator(".corner.less").text_content() == "more faithful, covers less"
     label = svg.get_attribute("aria-label")
     assert all(name in label for name in REAL)
     assert svg.locator(".iso").count() >= 1

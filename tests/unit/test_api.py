@@ -452,6 +452,15 @@ def test_captions_as_a_mapping_from_images_equal_their_records() -> None:
     assert scapo_eval.score(texts, truth=truth).metrics == scapo_eval.score(records, truth=truth).metrics
 
 
+def test_a_list_of_files_is_refused_with_the_two_remedies(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for k, path in enumerate(paths):
+        path.write_text(json.dumps({"image_id": k, "caption": "A dog.", "objects": ["dog"]}))
+    with pytest.raises(InputError, match=r"score each and compare the runs; .* folder or a pattern"):
+        scapo_eval.score(paths)
+    assert scapo_eval.score(tmp_path).n_images == scapo_eval.score(str(tmp_path / "*.jsonl")).n_images == 2
+
+
 def test_figures_are_drawn_from_runs_as_from_results() -> None:
     pytest.importorskip("matplotlib")
     rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(30)]
@@ -462,6 +471,8 @@ def test_figures_are_drawn_from_runs_as_from_results() -> None:
         ours, theirs = ([text.get_text() for text in draw(given).axes[0].texts] for given in (runs, results))
         assert ours == theirs
     by_label = [scapo_eval.labels(rows, name="base"), scapo_eval.labels(better, name="ours")]
-    (axes,) = scapo_eval.plots.labels(by_label).axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["cat"]
-    assert [line.get_xdata().tolist() for line in axes.lines] == [[100.0], [100.0]]
+    for given in (by_label, runs):
+        (axes,) = scapo_eval.plots.labels(given).axes
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == ["cat"]
+        assert [line.get_xdata().tolist() for line in axes.lines] == [[100.0], [100.0]]
+    assert len(scapo_eval.plots.labels(runs[0]).axes[0].lines) == 1

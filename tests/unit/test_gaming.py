@@ -7,6 +7,8 @@ from pathlib import Path
 import gaming
 import pytest
 
+from scapo_eval import Vocabulary
+from scapo_eval.matching.near import NearMisses
 from scapo_eval.rewarding.batch import log_metrics
 from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
 
@@ -87,3 +89,28 @@ def test_inventions_cost_however_they_are_written() -> None:
     reward = gaming.reward_of(gaming.SETTINGS["`claims=visual`"])
     assert reward(["1"], [written])[0].hallucinated == 0
     assert reward(["1"], [written.replace("sign reads", "man sees a")])[0].hallucinated == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [
+        ("0r4n63", None),
+        ("0range", "orange"),
+        ("5uitcase", "suitcase"),
+        ("bottl3", "bottle"),
+        ("ski5", "skis"),
+        ("1apt0p", "laptop"),
+        ("trucck", "truck"),
+        ("botle", "bottle"),
+        ("umbrelka", "umbrella"),
+        ("elehpant", "elephant"),
+        ("imbrella", None),
+        ("truch", None),
+        ("truck", None),
+    ],
+)
+def test_misspelled_names_are_near_misses(word: str, label: str | None) -> None:
+    vocabulary = Vocabulary.load("coco80")
+    found = NearMisses(vocabulary).find([f"A {word} here.", f"On the right, a {word}"])
+    places = [] if label is None else [(0, 2), (1, 16)]
+    assert [(k, start, vocabulary.labels[row]) for k, start, row in found] == [(*place, label) for place in places]

@@ -1,4 +1,4 @@
-// The frontier: coverage over hallucination, one point a system; where "saying less" begins depends on the baseline.
+// The frontier: coverage over hallucination, one point a system, and four corners around the baseline.
 
 import { path, ticks } from "./axes.js";
 import { asideNames, baselines, isAside } from "./baseline.js";
@@ -114,10 +114,10 @@ export function frontier(figure, plane, iso, options) {
     front.append(draw("text", { class: "corner halo " + extra, x, y, "text-anchor": right ? "end" : "start" }, text));
     room.take(left - 4, y - 14, w + 8, 19);
   };
-  corner(false, true, "saying less", "less");
-  corner(false, false, "faithful and complete", "");
-  corner(true, true, "worse on both", "faint");
-  corner(true, false, "saying more, less faithful", "faint");
+  corner(false, true, "more faithful, covers less", "less");
+  corner(false, false, "more faithful, covers more", "");
+  corner(true, true, "less faithful, covers less", "faint");
+  corner(true, false, "less faithful, covers more", "faint");
 
   for (const trail of plane.trails)
     inner.append(
