@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -60,8 +61,12 @@ def write(folder: Path, vocabulary: Vocabulary, captions: int, images: int) -> N
             writer.write_table(pa.table(columns, schema=schema))
 
 
-SERVICES = ("raylet", "gcs_server", "/dashboard/", "log_monitor", "monitor.py", "runtime_env/agent", "ray::_")
-"""Command lines of the services of a Ray node, which run independently of the work."""
+SERVICES = re.compile(
+    r"^[^\0]*/raylet\0|gcs_server\0|/dashboard/|log_monitor\.py|monitor\.py|runtime_env/agent|^ray::_[A-Z]"
+)
+"""Command lines of the services of a Ray node, which run independently of the work: programs and Ray's own actors. The
+arguments of a worker name the raylet, too, and the tasks of Ray Data have names in lower case.
+"""
 
 
 class Meter(threading.Thread):
@@ -102,7 +107,7 @@ class Meter(threading.Thread):
             for pid in below & spent.keys():
                 began, seconds = spent[pid]
                 self.spent[pid, began] = seconds
-                if any(name in names[pid] for name in SERVICES):
+                if SERVICES.search(names[pid]):
                     self.services.add((pid, began))
             served = sum(self.spent[each] for each in self.services)
             return sum(self.spent.values()) - served, served

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
     option("--prompts", type=int, default=work.prompts, help="of the training file (%(default)s)")
     option("--efficiency", type=float, default=assume.efficiency, help="of matrix products (%(default)s)")
-    option("--verify", action="store_true", help="measure memory too: the real step on tensors without data, a minute")
+    option("--verify", action="store_true", help="measure memory too: the real step on tensors without data, minutes")
     option("--json", action="store_true", help="print one JSON object, bytes and seconds unrounded")
     given = parser.parse_args(arguments)
     try:

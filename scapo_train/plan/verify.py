@@ -4,9 +4,10 @@
 The measurement runs the unchanged training code. The model is frozen, sharded and placed as in
 :func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference model,
 computes the loss and its gradient, and performs the optimizer step. The tensors have shapes but no values
-(``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, the measurement takes at most a
-minute on one core and at most one gigabyte of memory, for a model of any size on any number of ranks. Chunk sizes and
-attention are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
+(``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, the measurement takes one to five
+minutes on one core and about one gigabyte of memory, for a model of any size on any number of ranks. Tensors in host
+memory (``optim.offload``, ``model.reference = "cpu"``) are not counted, but their copies on the GPU are. Chunk sizes
+and attention are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import torch
 from exact import exact_norms
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
+from transformers import AutoModelForImageTextToText
 
 from scapo_train import config, trainer
 from scapo_train.distributed import ProcessGroup, join_process_group, leave
@@ -66,11 +67,17 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     return found
 
 
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise AssertionError("only the first rank reads the weights")
+
+
 def main() -> None:
     """Runs every list of changes."""
     out, path, *changes = sys.argv[1:]
     os.environ["LOCAL_WORLD_SIZE"] = os.environ.get("RANKS_PER_MACHINE", os.environ.get("LOCAL_WORLD_SIZE", "1"))
     with join_process_group() as process_group:
+        if not process_group.main:  # the first rank reads the weights and sends the shards
+            AutoModelForImageTextToText.from_pretrained = _refuse
         found = []
         for k, each in enumerate(changes):
             extra = ["run.samples=0", "run.export=false", f"run.output={out}.{process_group.size}.{k}"]
