@@ -445,6 +445,8 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
     """
     document = _load(data, name)
     if (listed := _words_only(document, data)) is not None:
+        if all(label.isdecimal() or file_name_of(label) != label for label in map(str, listed)):
+            raise InputError("a ground truth ({image: [labels]}), not a vocabulary: use --truth FILE", path=name)
         from ..base.installed import runnable  # importlib.metadata takes 20 ms
 
         document = {"labels": listed}
@@ -480,8 +482,6 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
         )
     if not document["labels"]:
         raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
-    if all(label.isdecimal() or file_name_of(label) != label for label in map(str, document["labels"])):
-        raise InputError("a ground truth ({image: [labels]}), not a vocabulary: use --truth FILE", path=name)
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}
     try:

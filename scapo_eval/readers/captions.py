@@ -29,13 +29,11 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_array, par
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
+from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, jq_command
 from .captions_foreign import captions_of as foreign_captions_of
 from .formats import (
     CHAT_KEYS,
-    SEVERAL_CAPTIONS,
     Recognized,
-    advice_on_keys,
-    is_map_of_several,
     keys_of_captions,
     kind_of,
     layout_of,
@@ -635,7 +633,7 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
     if inside in CHAT_KEYS:
         return f"no turn of the assistant in {inside!r}"
     if inside is not None and len(record) <= 3:
-        return f"the records are inside '{inside}'; take them out: jq -c '.{inside}[]' FILE > captions.jsonl"
+        return f"the records are inside '{inside}'; take them out: {jq_command(f'.{inside}[]', name)}"
     if is_map_of_several(record):
         return SEVERAL_CAPTIONS
     if not {"image_id", "caption"} <= record.keys() and (several := several_keys(record)):

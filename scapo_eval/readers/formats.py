@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from ..base.errors import InputError
-from ..base.ids import canonical_image_id, file_name_of
+from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
 from ..files.fields import (
@@ -42,6 +41,7 @@ from ..files.fields import (
 from ..files.json_text import parse_json
 from ..files.records import Readable, Records
 from ..files.source import Source
+from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, without_header
 from .kinds import KINDS, Kind, kind_of_folder
 from .parsers import first_word
 
@@ -137,7 +137,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         return Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
     if several := several_keys(rows.first):
         raise InputError(several, path=rows.path)
-    if rows.container == "table" and (missing := _without_header([*rows.first])):
+    if rows.container == "table" and (missing := without_header([*rows.first])):
         raise InputError(missing, path=rows.path)
     if is_map_of_several(rows.first):
         raise InputError(SEVERAL_CAPTIONS, path=rows.path)
@@ -146,55 +146,6 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         titles = [layout.title for layout in FORMATS if layout.answer or layout.captions]
         advice = f"; understood are: {'; '.join(titles)}"
     raise InputError(f"unknown layout: {rows.container} with {_listed([*rows.first])}{advice}", path=rows.path)
-
-
-SEVERAL_CAPTIONS = "several captions for one image: write a record (image_id, caption) for each caption"
-"""Reason why a list of captions is refused."""
-
-_OWN_KEYS = frozenset({"image_id", "caption"})
-_OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
-_LONGEST_NAME = 40  # characters of a column name
-_LABEL_WORDS = 4
-
-
-def advice_on_keys(name: str, record: Record) -> str:
-    """Returns advice to name the keys of a record, or to take the values out of an inner object.
-
-    The longest text is the caption, and the first other text or number is the image id. The advice is empty if there
-    are no such keys.
-    """
-    response = record.get("response")
-    if isinstance(response, dict) and "body" in response:
-        return f"; take the captions out: jq -c {shlex.quote(_OPENAI_BATCH)} FILE > captions.jsonl"
-    if len(record) > 1 and all(isinstance(value, dict) and "caption" in value for value in record.values()):
-        return "; write records: jq -c 'to_entries[] | {image_id: .key} + .value' FILE > captions.jsonl"
-    inside = next((key for key, value in record.items() if isinstance(value, dict) and _OWN_KEYS & value.keys()), "")
-    if inside:
-        return f"; take the keys out of {inside!r}: jq -c '. + .{inside}' FILE > captions.jsonl"
-    texts = [key for key, value in record.items() if isinstance(value, str) and key != "image_id"]
-    caption = "caption" if "caption" in record else max(texts, key=lambda key: len(str(record[key])), default=None)
-    others = (key for key, value in record.items() if key != caption and isinstance(value, (str, int)))
-    image = "image_id" if "image_id" in record else next(others, None)
-    if caption is None or image is None:
-        return ""
-    named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
-    return f"; name the keys: {named} --truth TRUTH"
-
-
-def _without_header(columns: Sequence[str]) -> str | None:
-    """Returns the reason if the first line of a table contains a caption and is therefore no header, or None."""
-    if max(map(len, columns)) <= _LONGEST_NAME:
-        return None
-    if columns[0].isdecimal() or file_name_of(columns[0]) != columns[0]:
-        return "a table without a header line: add the line image_id,caption (with the separator of the table)"
-    return "texts without image ids: write a table with the header image_id,caption, or JSON lines with these keys"
-
-
-def is_map_of_several(record: Record) -> bool:
-    """Returns True if a record maps image names to lists of captions."""
-    texts = [text for value in record.values() if isinstance(value, list) for text in value]
-    words = [len(text.split()) for text in texts if isinstance(text, str)]
-    return bool(texts) and len(words) == len(texts) and sum(words) > _LABEL_WORDS * len(words)
 
 
 def layout_of(rows: Rows) -> Format | None:

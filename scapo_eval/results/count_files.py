@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,7 @@ def in_file(table: CountTable, path: str | Path) -> bool:
     """Returns True if the counts of a results file are written to a parquet file beside it."""
     if len(table.image_ids) <= COUNTS_IN_JSON or str(path) == STDIN or not _replaceable(Path(path)):
         return False
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        return False  # JSON is larger and slower, but complete
-    return True
+    return find_spec("pyarrow") is not None  # without it: JSON, which is larger and slower, but complete
 
 
 def _replaceable(path: Path) -> bool:

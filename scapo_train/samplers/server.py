@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,10 +349,8 @@ class Server:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            import aiohttp  # noqa: F401
-        except ImportError:
-            raise MissingExtra("http", "rollout.server") from None
+        if find_spec("aiohttp") is None:
+            raise MissingExtra("http", "rollout.server")
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY, "").strip():

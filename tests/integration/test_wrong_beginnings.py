@@ -226,9 +226,12 @@ TOLD = [
     ("inside.json --truth t.json", "the records are inside 'captions'; take them out: jq -c '.captions[]'"),
     ("lists.jsonl --truth t.json", "several captions for one image: write a record (image_id, caption) for each"),
     ("several.json --truth t.json", "several captions for one image: write a record (image_id, caption) for each"),
-    ("records.json --truth t.json", "write records: jq -c 'to_entries[] | {image_id: .key} + .value' FILE"),
-    ("batch.jsonl --truth t.json", "caption: .response.body.choices[0].message.content}' FILE > captions.jsonl"),
-    ("inner.jsonl --truth t.json", "take the keys out of 'meta': jq -c '. + .meta' FILE > captions.jsonl"),
+    (
+        "records.json --truth t.json",
+        "'to_entries[] | {image_id: .key} + .value' records.json > captions.jsonl",
+    ),
+    ("batch.jsonl --truth t.json", "caption: .response.body.choices[0].message.content}' batch.jsonl > captions.jsonl"),
+    ("inner.jsonl --truth t.json", "take the keys out of 'meta': jq -c '. + .meta' inner.jsonl > captions.jsonl"),
     ("no_header.csv --truth t.json", "a table without a header line: add the line image_id,caption"),
     ("no_ids.txt --truth t.json", "texts without image ids: write a table with the header image_id,caption"),
     (

@@ -1,0 +1,64 @@
+"""Advice in error messages about records and tables whose captions cannot be read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from itertools import islice
+
+from ..base.ids import file_name_of
+from ..files.fields import Record
+
+SEVERAL_CAPTIONS = "several captions for one image: write a record (image_id, caption) for each caption"
+"""Reason why a list of captions is refused."""
+
+_OWN_KEYS = frozenset({"image_id", "caption"})
+_OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
+_LONGEST_NAME = 40  # characters of a column name
+_LABEL_WORDS = 4
+_READ = 100  # values of a record
+
+
+def advice_on_keys(name: str, record: Record) -> str:
+    """Returns advice to name the keys of a record, or to take the values out of an inner object.
+
+    The longest text is the caption, and the first other text or number is the image id. The advice is empty if there
+    are no such keys.
+    """
+    response = record.get("response")
+    if isinstance(response, dict) and "body" in response:
+        return f"; take the captions out: {jq_command(_OPENAI_BATCH, name)}"
+    if len(record) > 1 and all(isinstance(value, dict) and "caption" in value for value in record.values()):
+        return f"; write records: {jq_command('to_entries[] | {image_id: .key} + .value', name)}"
+    inside = next((key for key, value in record.items() if isinstance(value, dict) and _OWN_KEYS & value.keys()), "")
+    if inside.isidentifier():
+        return f"; take the keys out of '{inside}': {jq_command(f'. + .{inside}', name)}"
+    texts = [key for key, value in record.items() if isinstance(value, str) and key != "image_id"]
+    caption = "caption" if "caption" in record else max(texts, key=lambda key: len(str(record[key])), default=None)
+    others = (key for key, value in record.items() if key != caption and isinstance(value, (str, int)))
+    image = "image_id" if "image_id" in record else next(others, None)
+    if caption is None or image is None:
+        return ""
+    named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
+    return f"; name the keys: {named} --truth TRUTH"
+
+
+def jq_command(program: str, name: str) -> str:
+    """Returns the command that writes captions from a file with other records."""
+    return f"jq -c {shlex.quote(program)} {shlex.quote(name)} > captions.jsonl"
+
+
+def without_header(columns: Sequence[str]) -> str | None:
+    """Returns the reason if the first line of a table contains a caption and is therefore no header, or None."""
+    if max(map(len, columns)) <= _LONGEST_NAME:
+        return None
+    if columns[0].isdecimal() or file_name_of(columns[0]) != columns[0]:
+        return "a table without a header line: add the line image_id,caption (with the separator of the table)"
+    return "texts without image ids: write a table with the header image_id,caption, or JSON lines with these keys"
+
+
+def is_map_of_several(record: Record) -> bool:
+    """Returns True if a record maps image names to lists of captions. Only the beginning of a long record is read."""
+    texts = [text for value in islice(record.values(), _READ) if isinstance(value, list) for text in value]
+    words = [len(text.split()) for text in texts if isinstance(text, str)]
+    return bool(texts) and len(words) == len(texts) and sum(words) > _LABEL_WORDS * len(words)
