@@ -119,8 +119,9 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Inserts the default command if the first word is not a command."""
-        if args and args[0] == "help" and not Path("help").exists():
-            args = [*args[1:], "--help"]
+        from .common import with_help
+
+        args = with_help(args)
         if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
             word = args[0]
             close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
