@@ -6,6 +6,9 @@ import sys
 
 import click
 
+from ..results.benchmark import benchmarks
+from .cluster import ENGINE_OPTIONS
+
 OTHER_NAMES = {
     "--gt": "--truth",
     "--ground-truth": "--truth",
@@ -21,6 +24,10 @@ def explained(error: click.ClickException) -> click.ClickException:
     """Returns the error with a better suggestion for an unknown option. Other errors are returned unchanged."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
+    if error.option_name in ENGINE_OPTIONS:
+        verbs = ", ".join(record.verb for record in benchmarks() if record.engine)
+        reason = f"No such option '{error.option_name}': only {verbs} use it (docs/scale.md#what-runs-on-an-engine)"
+        return click.UsageError(reason, error.ctx)
     meant = _meant(error.option_name, _options(error.ctx.command))
     if meant is None:
         return error

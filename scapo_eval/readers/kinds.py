@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
 _SCORES = "to score them"
 
 
