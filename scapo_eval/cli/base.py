@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..base.errors import InputError, ScapoError
+from ..base.errors import InputError, InputErrors, ScapoError
 from ..readers.data_set import input_at
 from ..readers.formats import KnownFile, recognize_file
 from ..readers.kinds import KINDS
@@ -20,6 +20,7 @@ from .common import with_help
 from .files import InputFile, split_name
 
 _WORDS = f"{__name__}.words"
+_UNREADABLE = ("missing key", "not valid as", "no image id")
 _SWAPPED = "; the arguments look swapped"
 
 
@@ -51,6 +52,8 @@ class Verb(click.Command):
                 path, reason, words = better
                 command = f"{ctx.command_path} {shlex.join(words)}"
                 raise InputError(f"{reason}; write: {command}", path=path) from error
+            if (told := _recognized(ctx, error)) is not None:
+                raise told from error
             raise
 
     def _missing(self, ctx: click.Context, words: Sequence[str]) -> click.UsageError | None:
@@ -77,7 +80,7 @@ def misplaced(ctx: click.Context) -> tuple[str, str, list[str]] | None:
     None if no file is recognized as misplaced.
     """
     words: list[str] = ctx.meta.get(_WORDS, [])
-    files, accepted = list(_files(ctx)), _accepted(ctx.command.name or "")
+    files, accepted = list(_files(ctx)), _accepted(_verb(ctx))
     options = {name for option in ctx.command.params for name in option.opts if isinstance(option, click.Option)}
     for file in files:
         known = _known(file)
@@ -95,6 +98,31 @@ def misplaced(ctx: click.Context) -> tuple[str, str, list[str]] | None:
             rest = [word for word in words if split_name(word)[1] != file]
             return file, f"recognized as {known.title}, which requires {belongs}", [*rest, belongs, file]
     return None
+
+
+def _recognized(ctx: click.Context, error: Exception) -> InputError | None:
+    """Returns the error with the kind of the file, if the first record of the file is unreadable because the file is of
+    another kind, or None.
+    """
+    first = error.errors[0] if isinstance(error, InputErrors) else error
+    if not isinstance(first, InputError) or not first.reason.startswith(_UNREADABLE) or (first.line or 1) > 1:
+        return None
+    accepted = _accepted(_verb(ctx))
+    others = [path for path in _files(ctx) if accepted] + [
+        path for flag, path in _optional_files(ctx) if (known := _known(path)) and known.kind.option != flag
+    ]
+    known = _known(first.path or "") if first.path in others else None
+    if known is None or known.kind.name in accepted or known.title in first.reason:
+        return None
+    reason = f"{first.reason}; recognized as {known.title}{known.kind.advice(first.path)}"
+    return InputError(reason, path=first.path, line=first.line)
+
+
+def _verb(ctx: click.Context) -> str:
+    """Returns the name of the verb, which for a command in a group is the name of the group."""
+    while ctx.parent is not None and ctx.parent.parent is not None:
+        ctx = ctx.parent
+    return ctx.command.name or ""
 
 
 def _accepted(verb: str) -> set[str]:

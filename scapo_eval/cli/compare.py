@@ -75,7 +75,8 @@ def _take_benchmark(args: Sequence[str], *, lenient: bool) -> tuple[str | None, 
             if lenient and value not in VERBS:
                 break
             if value not in VERBS:
-                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark accepts {', '.join(VERBS)}")
+                reason = f"unknown benchmark '{value}'" if value else "--benchmark requires a name"
+                raise click.UsageError(f"{reason}; --benchmark accepts {', '.join(VERBS)}")
             return value, [*args[:k], *args[k + (1 if equals else 2) :]]
     return None, list(args)
 

@@ -11,6 +11,7 @@ from .cluster import ENGINE_OPTIONS
 
 OTHER_NAMES = {
     "--gt": "--truth",
+    "--t": "--truth",
     "--ground-truth": "--truth",
     "--annotations": "--truth",
     "--dopa": "--truth",
