@@ -78,7 +78,9 @@ def _loaded(path: Input) -> tuple[Run, ...]:
     try:
         return load_results(path)
     except NotResults as error:
-        reason = f"{error.reason}; score captions or answers first, for example with scapo_eval.score"
+        reason = (
+            f"{error.reason.partition('; ')[0]}; score captions or answers first, for example with scapo_eval.score"
+        )
         raise InputError(reason, path=error.path) from None
 
 

@@ -213,9 +213,8 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
     if given is None:
-        raise InputError(
-            f"missing key 'mode' (id {answer.id!r}): base, sec, icc or ccs", path=source, line=answer.line or None
-        )
+        reason = f"missing key 'mode' (id {answer.id!r}): base, sec, icc or ccs; or give PhD's data.json with --data"
+        raise InputError(reason, path=source, line=answer.line or None)
     try:
         return replace(answer, mode=parse_mode(given), task=_task(answer.task))
     except ValueError as error:

@@ -26,13 +26,14 @@ from ..files.json_text import dump_json
 from ..matching.mining import mine
 from ..matching.vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
+from .base import Verb
 from .codes import BAD_INPUT
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .screen import SafeConsole
 
 
-@click.command("mine")
+@click.command("mine", cls=Verb)
 @click.argument("run")
 @click.argument("rollouts", type=INPUT, nargs=-1, required=True)
 @click.option(
@@ -151,7 +152,7 @@ def _percent(share: float | None) -> str:
     return "n/a" if share is None or share != share else f"{100 * share:.2f}%"
 
 
-@click.command("lint")
+@click.command("lint", cls=Verb)
 @click.argument("run", required=False)
 @click.option(
     "--vocabulary", type=INPUT, metavar="NAME|FILE", help="Vocabulary, if there is no RUN.  [default: dopa160]"
@@ -201,7 +202,7 @@ def lint_command(
     return BAD_INPUT if len(findings) > notes else 0
 
 
-@click.command("compare")
+@click.command("compare", cls=Verb)
 @click.argument("run")
 @click.argument("reference")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -231,7 +232,7 @@ def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
     _table(("label", "cells", f"present only in {run}", f"only in {reference}"), differing)
 
 
-@click.command("status")
+@click.command("status", cls=Verb)
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(run: str, as_json: bool) -> None:
@@ -262,7 +263,7 @@ def status_command(run: str, as_json: bool) -> None:
         echo(f"{key.replace('_', ' ')}\t{shown}")
 
 
-@click.command("history")
+@click.command("history", cls=Verb)
 @click.argument("run")
 @click.argument("image")
 @click.argument("label", metavar="LABEL|KIND")

@@ -11,6 +11,7 @@ from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
 from ..results.benchmark import benchmarks
+from .base import Verb
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
 from .files import INPUT, OUTPUT
 
@@ -28,7 +29,7 @@ compare them with those of --describe only.
 """
 
 
-@click.command("answer", help=HELP)
+@click.command("answer", cls=Verb, help=HELP)
 @click.argument("questions", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")

@@ -9,12 +9,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ..base.installed import install_command
 from ..benchmarks.scoring import ScoringOptions
 from ..results.results import Run, unique_names
 from .options import Command, Output, with_options
 
 if TYPE_CHECKING:
     from ..distributed.batch import Skipping
+
+
+_ON_BAD_FILE = "--on-bad-file"
+ENGINE_OPTIONS = ("--engine", "--address", _ON_BAD_FILE)
+"""Options of the commands that count on a cluster."""
+
+
+class _EngineName(click.Choice[str]):
+    """Choice of the engine, whose message for Spark names the functions in Python."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Returns the name of the engine."""
+        if value.lower() in ("spark", "pyspark"):
+            reason = "Spark is used from Python, with scapo_eval.distributed.spark (docs/scale.md#score-on-spark)"
+            self.fail(f"{reason}: {install_command('spark')}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def refuse_engine(command: click.Command, counted: str) -> None:
@@ -29,11 +46,12 @@ def refuse_engine(command: click.Command, counted: str) -> None:
     def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
         if values and not ctx.resilient_parsing:
             reason = f"{counted} counted in one process (docs/scale.md#what-runs-on-an-engine)"
-            raise click.UsageError(f"{command.name} does not support --engine: {reason}", ctx)
+            raise click.UsageError(f"{command.name} does not support {', '.join(ENGINE_OPTIONS)}: {reason}", ctx)
 
     if not any(option.name == "engine" for option in command.params):
-        names = ["--engine", "--address", "--on-bad-file"]
-        command.params.append(click.Option(names, multiple=True, hidden=True, expose_value=False, callback=refuse))
+        command.params.append(
+            click.Option([*ENGINE_OPTIONS], multiple=True, hidden=True, expose_value=False, callback=refuse)
+        )
 
 
 @dataclass(frozen=True)
@@ -51,8 +69,11 @@ class Cluster:
     on_bad_file: Literal["fail", "skip"] | None
 
     def __post_init__(self) -> None:
-        if not self.engine and (self.address or self.on_bad_file):
-            raise click.UsageError("--address and --on-bad-file require --engine")
+        given = [flag for flag, value in (("--address", self.address), (_ON_BAD_FILE, self.on_bad_file)) if value]
+        if given and not self.engine:
+            records = "; without it, use --on-bad-record skip to omit faulty records" if _ON_BAD_FILE in given else ""
+            verb = "require" if len(given) > 1 else "requires"
+            raise click.UsageError(f"{' and '.join(given)} {verb} --engine ray{records}")
 
     def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
         """Returns the runs of all systems, with counts computed on the connected cluster.
@@ -91,7 +112,7 @@ def cluster_options(command: Command) -> Command:
     options = [
         click.option(
             "--engine",
-            type=click.Choice(["ray"]),
+            type=_EngineName(["ray"]),
             help="Count on a Ray cluster (extra 'ray'); each argument is one system: a file, a quoted pattern, a URI.",
         ),
         click.option(
@@ -100,7 +121,7 @@ def cluster_options(command: Command) -> Command:
             help="With --engine: address of the cluster (auto, ray://HOST:10001).  [default: local cluster]",
         ),
         click.option(
-            "--on-bad-file",
+            _ON_BAD_FILE,
             type=click.Choice(["fail", "skip"]),
             help="With --engine: unreadable files are an error, or are omitted and reported (see also --on-bad-record)."
             "  [default: fail]",

@@ -1,11 +1,13 @@
 """Options that all commands share: the size limit for files, and the protection of table cells that a spreadsheet would
-treat as formulas. Also the shell completion of names.
+treat as formulas. Also the shell completion of names,
+and the word ``help``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -76,3 +78,11 @@ def add_common_options(command: click.Command) -> None:
 def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
     """Returns a callback that applies the value of an option, or its default, to this process."""
     return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)
+
+
+def with_help(args: Sequence[str]) -> list[str]:
+    """Returns the words of a command line, in which ``help`` as the first word is replaced with ``--help`` at the end,
+    unless there is a file called ``help``.
+    """
+    asked = bool(args) and args[0] == "help" and not Path("help").exists()
+    return [*args[1:], "--help"] if asked else list(args)

@@ -11,6 +11,7 @@ import click
 from ..base.errors import InputError
 from ..results.benchmark import benchmarks
 from ..results.results import NotResults, Run
+from .base import Verb, misplaced
 from .common import completing
 from .emit import emit
 from .files import INPUT
@@ -24,7 +25,7 @@ SETS = {benchmark.verb: benchmark for benchmark in benchmarks() if benchmark.sev
 VERBS = tuple(SETS)
 
 
-class Compare(click.Command):
+class Compare(Verb):
     """Implementation of ``compare``, which passes its arguments to the command of the benchmark that ``--benchmark``
     names. The benchmark's own command parses all other arguments.
     """
@@ -47,13 +48,17 @@ class Compare(click.Command):
                 scoring = shlex.join(["scapo-eval", "compare", "--benchmark", "score", *given])
                 reason = f"{error.option_name} is an option for captions; to score and compare them: {scoring}"
                 raise click.UsageError(reason, error.ctx) from None
+        again, without = _take_benchmark(rest, lenient=bool(extra.get("resilient_parsing")))
+        if again not in (None, benchmark):
+            raise click.UsageError(f"--benchmark accepts one value, and is given 2: {benchmark}, {again}")
+        rest = without
         command = command_of(SETS[benchmark])
-        context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
+        context = command.make_context(f"{info_name} --benchmark {benchmark}", [*rest], parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
         if not context.resilient_parsing and len(context.params[files or ""]) < 2:
-            raise click.UsageError(
-                f"only one file, so there is nothing to compare; to score it: scapo-eval {benchmark}", context
-            )
+            words = (misplaced(context) or ("", "", rest))[2]
+            scoring = shlex.join(["scapo-eval", benchmark, *words])
+            raise click.UsageError(f"only one file, so there is nothing to compare; to score it: {scoring}", context)
         return context
 
 
@@ -70,7 +75,8 @@ def _take_benchmark(args: Sequence[str], *, lenient: bool) -> tuple[str | None, 
             if lenient and value not in VERBS:
                 break
             if value not in VERBS:
-                raise click.UsageError(f"unknown benchmark '{value}'; --benchmark accepts {', '.join(VERBS)}")
+                reason = f"unknown benchmark '{value}'" if value else "--benchmark requires a name"
+                raise click.UsageError(f"{reason}; --benchmark accepts {', '.join(VERBS)}")
             return value, [*args[:k], *args[k + (1 if equals else 2) :]]
     return None, list(args)
 
@@ -108,6 +114,6 @@ def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
     try:
         return runs_of(results, output)
     except NotResults as error:
+        reason, semicolon, advice = error.reason.partition("; ")
         hint = f"compare captions or answers with --benchmark NAME ({', '.join(VERBS)})"
-        reason = f"{error.reason}; {hint}, or write results files with -o of that verb first"
-        raise InputError(reason, path=error.path) from None
+        raise InputError(f"{reason}; {hint}{semicolon}{advice}", path=error.path) from None

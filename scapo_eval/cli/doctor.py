@@ -15,6 +15,7 @@ import click
 
 from ..base.installed import DISTRIBUTION, install_command
 from ..base.version import __version__
+from .base import Verb
 from .codes import BAD_INPUT
 from .common import completing
 from .echo import echo
@@ -115,7 +116,7 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
         yield (extra[1] if extra else ""), match[1], match[2].strip()
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Verb)
 @click.argument("extras", nargs=-1, shell_complete=completing(lambda ctx: FOR))
 def command(extras: Sequence[str]) -> int:
     """Checks the installation: the base packages, and each extra with its purpose.

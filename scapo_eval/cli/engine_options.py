@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from ..engines import ENGINES, Engine, Sampling
@@ -25,6 +26,19 @@ from ..inference.shards import FAILED_SUFFIX, Shard, Share
 from .codes import SOME_FAILED
 from .echo import echo
 from .options import Command, with_options
+
+_ENGINES_OF = {
+    option: engines
+    for engines, options in {
+        ("openai",): "--base-url --api-key-env --concurrency --rate --timeout --tries --wait-server",
+        ("transformers",): "--batch-size --device --max-pixels",
+        ("vllm", "ray", "transformers"): "--revision --dtype",
+        ("openai", "vllm", "ray"): "--engine-option",
+        ("ray",): "--replicas",
+    }.items()
+    for option in options.split()
+}
+"""Option -> engines that it affects. Other options affect all engines."""
 
 _LINE_EVERY = 30.0  # seconds between progress lines without a terminal
 
@@ -61,6 +75,18 @@ class EngineSettings:
     seed: int
     restart: bool
     quiet: bool
+
+    def __post_init__(self) -> None:
+        context = click.get_current_context(silent=True)
+        if context is None:
+            return
+        used = {self.engine, context.params.get("verifier_engine")}
+        for param in context.command.params:
+            option, source = param.opts[-1], context.get_parameter_source(param.name or "")
+            engines = _ENGINES_OF.get(option, ())
+            if engines and used.isdisjoint(engines) and source is ParameterSource.COMMANDLINE:
+                reason = f"{option} is for --engine {' or '.join(engines)}, not for --engine {self.engine}"
+                raise click.UsageError(reason, context)
 
     @property
     def sampling(self) -> Sampling:
@@ -264,8 +290,6 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
         )  # fmt: skip
     from ..engines.hf import TransformersEngine
 
-    if extra:
-        raise click.UsageError("--engine-option is for the engines openai, vllm and ray")
     return TransformersEngine(
         model, revision=settings.revision, dtype=settings.dtype, device=settings.device, batch_size=settings.batch_size,
         max_pixels=settings.max_pixels,

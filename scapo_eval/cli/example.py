@@ -8,6 +8,7 @@ import click
 
 from ..base.errors import InputError
 from ..files.files import atomic_write, shipped_folder
+from .base import Verb
 from .echo import echo
 
 FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
@@ -21,7 +22,7 @@ RECIPES = (
 """Files that docs/integrations.md refers to."""
 
 
-@click.command("example")
+@click.command("example", cls=Verb)
 @click.argument("folder", type=click.Path(path_type=Path), default="examples", metavar="[DIR]")
 @click.option("--recipes", is_flag=True, help="Also the plugins and scripts for training libraries.")
 def command(folder: Path, recipes: bool) -> None:

@@ -13,12 +13,13 @@ from ..files.json_text import dump_json, iter_records
 from ..results.exchange import Provenance, Relationship, datastore_path, documents, instances, with_instances
 from ..results.results import Resampling, Run, load_results, unique_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from .base import Verb
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .options import bootstrap_option
 
 
-@click.command("export")
+@click.command("export", cls=Verb)
 @click.argument("results", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--to", "form", type=click.Choice(["eee"]), required=True, help="Target schema: eee is Every Eval Ever, 0.3."

@@ -19,6 +19,7 @@ from ..readers.data_set import DataSet, files_at, input_at, naming_files
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
+_STDIN = f"{__name__}.stdin"
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
 
 
@@ -67,6 +68,10 @@ class InputFile(_File):
         names.
         """
         path = split_name(str(value))[1]
+        if path == STDIN and ctx is not None and param is not None:
+            first = ctx.meta.setdefault(_STDIN, param)
+            if first is not param and not ctx.resilient_parsing:
+                self.fail("standard input (-) is already another input; write one of them into a file", param, ctx)
         self._seen(ctx, _INPUTS, path)
         return value if self.named else path
 

@@ -16,11 +16,13 @@ from ..matching.vocabulary import is_word_list
 from ..readers.captions_foreign import read_foreign_captions
 from ..readers.data_set import files_at
 from ..readers.formats import recognize_file, verb_of_questions
+from ..truths.oracle import PresenceOracle
 
 _LOOKED_AT = 60
 """Maximum number of files in a folder that are opened for recognition."""
 
 _ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".yaml", ".npz", ".txt", ".gz", ".zst")
+_LARGEST_TRUTH = 32 << 20  # bytes of a ground truth that is read
 _SHOWN = 4
 _COMPARED = 500  # captions of a file
 _TAKEN = ("captions", "truth", "results", "answers", "rollouts", "vocabulary", "questions", "references", "facts")
@@ -100,15 +102,44 @@ def _recognized_folder(path: Path) -> tuple[str | None, Mapping[str, Any]]:
     return (kind if kind in ("captions", "results") else None), {}
 
 
-def _of_same_images(folder: Path, names: Sequence[str]) -> list[str]:
-    """Returns the first readable caption file, and the other caption files that describe some of its images. Only the
-    beginning of each file is read, and folders are not read.
+def _by_images(folder: Path, names: Sequence[str]) -> list[list[str]]:
+    """Returns groups of readable caption files, such that the files of a group describe some of the images of its first
+    file. Only the beginning of each file is read, and folders are not read.
     """
     images = {name: _images(folder / name) for name in names}
-    first = next((name for name in names if images[name]), None)
-    if first is None:
-        return [name for name in names if images[name] is None][:1]
-    return [name for name in names if (images[name] or set()) & (images[first] or set())]
+    groups: list[list[str]] = []
+    for name in (name for name in names if images[name]):
+        for group in groups:
+            if (images[group[0]] or set()) & (images[name] or set()):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups or [[name] for name in names if images[name] is None][:1]
+
+
+def _contains(truth: Path, captions: Path) -> bool:
+    """Returns True if a ground truth contains an image of a caption file, or if this is unknown."""
+    try:
+        images = _images(captions)
+        if images is None or truth.is_dir() or truth.stat().st_size > _LARGEST_TRUTH:
+            return True
+        return bool((PresenceOracle.load(truth).find_rows(sorted(images)) >= 0).any())
+    except (ScapoError, OSError):
+        return False
+
+
+def _pairs(folder: Path, groups: Sequence[list[str]], truths: Sequence[str]) -> list[tuple[list[str], str]]:
+    """Returns the groups of caption files that have a ground truth, each with its ground truth. If there is one group
+    and one ground truth, they are not read.
+    """
+    if len(groups) == len(truths) == 1:
+        return [(groups[0], truths[0])]
+    found = [
+        (group, next((truth for truth in truths if _contains(folder / truth, folder / group[0])), None))
+        for group in groups
+    ]
+    return [(group, truth) for group, truth in found if truth is not None]
 
 
 def _images(path: Path) -> set[str] | None:
@@ -129,23 +160,26 @@ def _commands(known: Mapping[str, Sequence[_Found]], folder: Path) -> list[str]:
         return shlex.join(["scapo-eval", *words])
 
     names = {kind: [file.name for file in files[:_SHOWN]] for kind, files in known.items()}
-    captions, results = _of_same_images(folder, names.get("captions", [])), names.get("results", [])
-    given = ["--truth", names["truth"][0]] if "truth" in names else []
-    given += ["--vocabulary", names["vocabulary"][0]] if given and len(names.get("vocabulary", ())) == 1 else []
+    groups, results = _by_images(folder, names.get("captions", [])), names.get("results", [])
+    truths = names.get("truth", [])
+    more = ["--vocabulary", names["vocabulary"][0]] if len(names.get("vocabulary", ())) == 1 else []
     if "questions" in names and "answers" in names:
         questions = known["questions"][0]
         return [shell(verb_of_questions(questions.record), names["answers"][0], "--questions", questions.name)]
-    if captions and given:
-        return [
-            shell(*captions, *given),
-            shell("show", captions[0], *given),
-            shell("report", *captions, *given, "-o", "report.html"),
-        ]
-    if captions:
-        return [f"{shell(*captions, '--truth')} TRUTH"]
+    if groups and truths:
+        pairs = _pairs(folder, groups, truths) or [(groups[0], truths[0])]
+        captions, truth = pairs[0]
+        given = ["--truth", truth, *more]
+        scored = [shell(*group, "--truth", other, *more) for group, other in pairs]
+        looked = [shell("show", captions[0], *given), shell("report", *captions, *given, "-o", "report.html")]
+        without = [name for group in groups if group not in [pair[0] for pair in pairs] for name in group]
+        left = [f"# without a ground truth for their images: {', '.join(without)}"] if without else []
+        return [*[*scored, *looked][: 3 - len(left)], *left]
+    if groups:
+        return [f"{shell(*groups[0], '--truth')} TRUTH"]
     if results:
         systems = sum(len(file.record.get("systems", "..")) for file in known["results"][:_SHOWN])
         return [shell("compare" if systems > 1 else "show", *results), shell("report", *results, "-o", "report.html")]
     if "answers" in names:
         return [shell(names["answers"][0])]
-    return [shell("oracle", "check", names["truth"][0])] if given else []
+    return [shell("oracle", "check", truths[0])] if truths else []

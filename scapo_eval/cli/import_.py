@@ -18,12 +18,13 @@ from ..readers.answers import answers_of, unique
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, keys_are_named, kind_of, open_layout
 from ..results.harness import handed_over, is_results, results_object
+from .base import Verb
 from .echo import echo
 from .files import INPUT, OUTPUT, source_of
 from .options import key_options, on_bad_record
 
 
-@click.command("import")
+@click.command("import", cls=Verb)
 @click.argument("files", type=INPUT, nargs=-1, required=True)
 @click.option(
     "-o",

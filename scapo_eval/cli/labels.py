@@ -17,6 +17,7 @@ from ..files.json_text import dump_json
 from ..matching.vocabulary import Vocabulary
 from ..results.render import number
 from ..truths.oracle import PresenceOracle
+from .base import Verb
 from .cluster import refuse_engine
 from .echo import echo
 from .emit import output_format
@@ -30,7 +31,7 @@ TSV_COLUMNS = (
 )
 
 
-@click.command("labels")
+@click.command("labels", cls=Verb)
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth. Without it, records need 'objects'.")
 @click.option(

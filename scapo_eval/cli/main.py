@@ -119,13 +119,15 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Inserts the default command if the first word is not a command."""
-        if args and args[0] == "help" and not Path("help").exists():
-            args = [*args[1:], "--help"]
+        from .common import with_help
+
+        args = with_help(args)
         if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
             word = args[0]
-            close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
-            if close and word.isalpha() and not Path(word).exists():
-                raise click.UsageError(f"file or verb '{word}' not found; did you mean '{close[0]}'?", ctx)
+            close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
+            if word.isalpha() and not Path(word).exists() and not ctx.resilient_parsing:
+                meant = f"did you mean '{close[0]}'?" if close else "scapo-eval --help lists the verbs"
+                raise click.UsageError(f"file or verb '{word}' not found; {meant}", ctx)
             args = [self._verb_of(ctx, args), *args]
         return super().parse_args(ctx, args)
 

@@ -1,4 +1,4 @@
-"""Error messages for mistyped options, and for several missing options at once."""
+"""Error messages for mistyped options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import sys
 
 import click
 
+from ..results.benchmark import benchmarks
+from .cluster import ENGINE_OPTIONS
+
 OTHER_NAMES = {
     "--gt": "--truth",
+    "--t": "--truth",
     "--ground-truth": "--truth",
     "--annotations": "--truth",
     "--dopa": "--truth",
@@ -18,17 +22,17 @@ OTHER_NAMES = {
 
 
 def explained(error: click.ClickException) -> click.ClickException:
-    """Returns the error with a better suggestion for an unknown option, or with all missing parameters in place of the
-    first. Other errors are returned unchanged.
-    """
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        if meant := _meant(error.option_name, _options(error.ctx.command)):
-            return click.UsageError(f"No such option '{_typed(error.option_name)}'. Did you mean '{meant}'?", error.ctx)
-    elif isinstance(error, click.MissingParameter) and error.ctx is not None:
-        missing = _missing(error.ctx)
-        if len(missing) > 1:
-            return click.UsageError(f"missing: {', '.join(map(_described, missing))}", error.ctx)
-    return error
+    """Returns the error with a better suggestion for an unknown option. Other errors are returned unchanged."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    if error.option_name in ENGINE_OPTIONS:
+        verbs = ", ".join(record.verb for record in benchmarks() if record.engine)
+        reason = f"No such option '{error.option_name}': only {verbs} use it (docs/scale.md#what-runs-on-an-engine)"
+        return click.UsageError(reason, error.ctx)
+    meant = _meant(error.option_name, _options(error.ctx.command))
+    if meant is None:
+        return error
+    return click.UsageError(f"No such option '{_typed(error.option_name)}'. Did you mean '{meant}'?", error.ctx)
 
 
 def _options(command: click.Command) -> list[str]:
@@ -58,19 +62,3 @@ def _meant(option: str, options: list[str]) -> str | None:
         return other
     begun = [name for name in options if name.startswith(word)]
     return begun[0] if len(begun) == 1 and len(word) > len("--x") else None
-
-
-def _missing(context: click.Context) -> list[click.Parameter]:
-    """Returns the required parameters of a command that the command line does not contain."""
-    command, words = context.command, sys.argv[1:]
-    if context.info_name in words:
-        words = words[words.index(context.info_name) + 1 :]
-    given = command.make_context(context.info_name, words, context.parent, resilient_parsing=True).params
-    return [param for param in command.params if param.required and not given.get(param.name or "")]
-
-
-def _described(param: click.Parameter) -> str:
-    if isinstance(param, click.Option):
-        text = (param.help or "").partition(". ")[0].rstrip(".")
-        return f"{param.opts[-1]} ({text})" if text else param.opts[-1]
-    return param.human_readable_name

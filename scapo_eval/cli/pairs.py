@@ -16,6 +16,7 @@ from ..files.json_text import dump_json
 from ..inference.sources import ImageFolder
 from ..matching.vocabulary import Vocabulary
 from ..truths.oracle import PresenceOracle
+from .base import Verb
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
 from .options import key_options, on_bad_record
@@ -23,7 +24,7 @@ from .options import key_options, on_bad_record
 _DEFAULT = PairSettings()
 
 
-@click.command("pairs")
+@click.command("pairs", cls=Verb)
 @click.argument("rollouts", type=PLAIN, required=True)
 @click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="Ground truth.")
 @click.option(

@@ -9,11 +9,12 @@ import click
 from ..base.errors import InputError
 from ..benchmarks.scoring import ScoringOptions
 from ..files.files import atomic_write
+from .base import Verb
 from .files import OUTPUT
 from .report import Inputs, input_options
 
 
-@click.command("plot")
+@click.command("plot", cls=Verb)
 @click.argument("kind", type=click.Choice(["frontier", "differences", "labels", "faithscore", "training"]))
 @input_options
 @click.option(

@@ -11,6 +11,7 @@ from ..results.metric import MetricSet
 from ..results.power import Power, as_record, power
 from ..results.render import chosen_metrics, number
 from ..results.results import load_results, unique_names
+from .base import Verb
 from .echo import echo
 from .emit import output_format
 from .files import PLAIN
@@ -32,7 +33,7 @@ COLUMNS = (
 )
 
 
-@click.command("power")
+@click.command("power", cls=Verb)
 @click.argument("results", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="True difference, in points."

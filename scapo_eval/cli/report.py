@@ -21,6 +21,7 @@ from ..report.tables import TABLES
 from ..results.render import TableFormat, render
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from .base import Verb
 from .files import INPUT, OUTPUT, split_name
 from .options import (
     Command,
@@ -161,7 +162,7 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     return names
 
 
-@click.command("report")
+@click.command("report", cls=Verb)
 @input_options
 @click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, show_default=True, help="Output file.")
 @click.option(

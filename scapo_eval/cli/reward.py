@@ -14,6 +14,7 @@ from ..matching.vocabulary import Vocabulary
 from ..rewarding.reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..segmenting.segment import RULES
 from ..truths.oracle import PresenceOracle
+from .base import Verb
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
 from .options import complete_kinds, scoring_options
@@ -21,7 +22,7 @@ from .options import complete_kinds, scoring_options
 _DEFAULT = RewardConfig()
 
 
-@click.command("reward")
+@click.command("reward", cls=Verb)
 @click.argument("rollouts", type=PLAIN, required=True)
 @click.option("--truth", type=PLAIN, required=True, metavar="FILE", help="Ground truth.")
 @click.option(

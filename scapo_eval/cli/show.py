@@ -27,6 +27,7 @@ from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.results import Run, load_results, unique_names
 from ..truths.oracle import PresenceOracle, Truth
+from .base import Verb
 from .common import add_common_options
 from .emit import emit
 from .files import INPUT, first_file, named_files, source_of, split_name
@@ -36,7 +37,7 @@ from .screen import SafeConsole
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 
 
-@click.command("show")
+@click.command("show", cls=Verb)
 @click.argument("results", type=INPUT, nargs=-1, required=True)
 @output_options
 def table(results: tuple[str, ...], output: Output) -> int:
@@ -67,7 +68,7 @@ def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
     return (replace(runs[0], name=name),)
 
 
-class Show(click.Command):
+class Show(Verb):
     """Command that displays captions, or the table of results if the first file is a results file."""
 
     def make_context(

@@ -19,6 +19,7 @@ from ..truths.references import Unnamed
 from ..validation.halves import Half
 from ..validation.ngrams import NGRAMS
 from ..validation.validate import Validation, validate
+from .base import Verb
 from .common import completing
 from .echo import echo
 from .emit import output_format
@@ -43,7 +44,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     return ranges
 
 
-@click.command("validate")
+@click.command("validate", cls=Verb)
 @click.argument("judgements", type=PLAIN, metavar="JUDGMENTS")
 @click.option(
     "--set", "set_name", metavar="NAME", help="Name of the set, if a file contains several: faithscore-answers."

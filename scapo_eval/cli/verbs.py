@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..base.errors import InputError, OptionError, ScapoError
+from ..base.errors import InputError, OptionError
 from ..benchmarks.protocol import Protocol
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
@@ -19,9 +19,10 @@ from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import refuse_replacing
 from ..files.records import Readable
 from ..files.source import Input, Source
-from ..readers.formats import keys_are_named, recognize, recognize_file
+from ..readers.formats import keys_are_named, recognize
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
+from .base import Verb
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
 from .files import INPUT, OUTPUT, sources_given
@@ -63,8 +64,6 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
-            if record.captions and "truth" in values and not values["truth"]:
-                _refuse_truths(given)
             if output.protocol:
                 values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
@@ -100,20 +99,11 @@ def command_of(record: Benchmark) -> click.Command:
         required=record.files_needed,
         metavar=record.metavar,
     )
-    command: click.Command = click.command(record.verb, help=record.help or record.summary)(argument(decorated))
+    command: click.Command = click.command(record.verb, cls=Verb, help=record.help or record.summary)(
+        argument(decorated)
+    )
     refuse_engine(command, record.one_process)
     return command
-
-
-def _refuse_truths(given: Sequence[tuple[str | None, Source]]) -> None:
-    """Raises an error if one of the caption files is a ground truth and the option for a ground truth is missing."""
-    for _, source in given[1:]:
-        try:
-            known = recognize_file(source)
-        except ScapoError:
-            continue
-        if known is not None and known.kind.name == "truth":
-            raise InputError(f"a ground truth, not captions: use --truth {source.name}", path=source.name)
 
 
 def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:

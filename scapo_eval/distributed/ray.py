@@ -27,7 +27,7 @@ try:
     import ray.data
     import ray.exceptions
 except ImportError:
-    raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
+    raise MissingExtra("ray", "the engine ray (scapo_eval.distributed.ray)") from None
 
 from .batch import TASKS_PER_CPU, Counted, Result, engine_errors, summed
 from .engine import CountingEngine

@@ -22,7 +22,7 @@ try:
     from pyspark.sql import functions as sql
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 except ImportError:
-    raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
+    raise MissingExtra("spark", "the engine spark (scapo_eval.distributed.spark)") from None
 
 from .batch import KEY, KIND, TASKS_PER_CPU, Counted, Result, engine_errors, pa
 from .engine import CountingEngine

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -235,7 +236,11 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
+        reason = f"cannot be written: {error.strerror or error}"
+        folder = os.path.dirname(path)
+        if folder and not os.path.exists(folder):
+            reason = f"cannot be written: folder not found; create it: mkdir -p {shlex.quote(str(folder))}"
+        raise InputError(reason, path=str(path)) from None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

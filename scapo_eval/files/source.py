@@ -743,6 +743,8 @@ def _similar(path: object) -> str:
         return ""
     if path.startswith("~"):
         return "; the shell does not expand ~ in quotation marks"
+    if " -" in path:
+        return "; it contains an option: remove the quotation marks"
     import difflib
 
     folder, name = os.path.split(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from itertools import islice
@@ -14,6 +15,10 @@ SEVERAL_CAPTIONS = "several captions for one image: write a record (image_id, ca
 
 _OWN_KEYS = frozenset({"image_id", "caption"})
 _OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
+_TEXT_KEYS = frozenset({"caption", "response", "prediction", "answer", "text", "description"})
+_TURN_KEYS = frozenset({"role", "from"})
+_OUTER_KEYS = 3  # maximum number of keys beside a list of records with unknown keys
+_LEVELS = 3  # of objects around a list of records
 _LONGEST_NAME = 40  # characters of a column name
 _LABEL_WORDS = 4
 _READ = 100  # values of a record
@@ -43,9 +48,44 @@ def advice_on_keys(name: str, record: Record) -> str:
     return f"; name the keys: {named} --truth TRUTH"
 
 
-def jq_command(program: str, name: str) -> str:
+def jq_command(program: str, name: str, output: str = "captions.jsonl") -> str:
     """Returns the command that writes captions from a file with other records."""
-    return f"jq -c {shlex.quote(program)} {shlex.quote(name)} > captions.jsonl"
+    return f"jq -c {shlex.quote(program)} {shlex.quote(name)} > {output}"
+
+
+def nested_records(name: str, record: Record) -> str | None:
+    """Returns the reason and the remedy if a file is one object that contains the records in an inner list, or None.
+
+    The keys beside the list may be unknown if the records of the list contain captions or answers.
+    """
+    own = _OWN_KEYS & record.keys() or isinstance(record.get("response"), dict)
+    path = None if own else _path_of_records(record, _LEVELS)
+    if path is None:
+        return None
+    place, first = path
+    output = "captions.jsonl" if "caption" in first else "records.jsonl"
+    return f"the records are inside '{'.'.join(place)}'; take them out: {jq_command(_program(place), name, output)}"
+
+
+def _path_of_records(record: Record, levels: int) -> tuple[list[str], Record] | None:
+    """Returns the keys that lead to the first list of records in an object, and the first record of this list."""
+    for key, value in record.items():
+        first = value[0] if isinstance(value, list) and value else None
+        if not isinstance(first, dict) or _TURN_KEYS & first.keys():
+            continue
+        if len(record) <= _OUTER_KEYS or _TEXT_KEYS & first.keys():
+            return [str(key)], first
+    for key, value in record.items() if levels > 1 else ():
+        if isinstance(value, dict) and (inner := _path_of_records(value, levels - 1)) is not None:
+            return [str(key), *inner[0]], inner[1]
+    return None
+
+
+def _program(place: Sequence[str]) -> str:
+    """Returns the program for jq that lists the records under the given keys."""
+    parts = (f".{key}" if key.isascii() and key.isidentifier() else f"[{json.dumps(key)}]" for key in place)
+    program = "".join(parts)
+    return f"{program if program.startswith('.') else f'.{program}'}[]"
 
 
 def without_header(columns: Sequence[str]) -> str | None:

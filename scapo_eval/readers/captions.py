@@ -29,7 +29,7 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_array, par
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
-from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, jq_command
+from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, nested_records
 from .captions_foreign import captions_of as foreign_captions_of
 from .formats import (
     CHAT_KEYS,
@@ -626,14 +626,10 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
     if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
     keys = ", ".join(map(str, list(record)[:8])) or "nothing"
-    inside = next(
-        (key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)),
-        None,
-    )
-    if inside in CHAT_KEYS:
-        return f"no turn of the assistant in {inside!r}"
-    if inside is not None and len(record) <= 3:
-        return f"the records are inside '{inside}'; take them out: {jq_command(f'.{inside}[]', name)}"
+    if chat := next((key for key in CHAT_KEYS if isinstance(record.get(key), list)), None):
+        return f"no turn of the assistant in {chat!r}"
+    if nested := nested_records(name, record):
+        return nested
     if is_map_of_several(record):
         return SEVERAL_CAPTIONS
     if not {"image_id", "caption"} <= record.keys() and (several := several_keys(record)):

@@ -180,8 +180,9 @@ class DataSet(Source):
             layout = "captions" if layout in OWN_LAYOUTS else layout
             first = first or (path, known.title, layout)
             if layout != first[2]:
-                reason = f"{first[0]}: {first[1]}; {path}: {known.title}: the files of one data set are of one kind"
-                raise InputError(reason, path=self.name)
+                found = f"{os.path.basename(first[0])} ({first[1]}) and {os.path.basename(path)} ({known.title})"
+                reason = f"the files of one data set are of one kind, but it contains {found}"
+                raise InputError(f"{reason}; give a pattern, or move the other files", path=self.name)
         self._checked = True
 
 

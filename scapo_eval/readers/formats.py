@@ -41,7 +41,7 @@ from ..files.fields import (
 from ..files.json_text import parse_json
 from ..files.records import Readable, Records
 from ..files.source import Source
-from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, without_header
+from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, nested_records, without_header
 from .kinds import KINDS, Kind, kind_of_folder
 from .parsers import first_word
 
@@ -141,6 +141,12 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         raise InputError(missing, path=rows.path)
     if is_map_of_several(rows.first):
         raise InputError(SEVERAL_CAPTIONS, path=rows.path)
+    if name := _name_of_other_kind(rows.first):
+        known = _KNOWN[name]
+        reason = f"recognized as {known.title}: it contains no captions and no answers{known.kind.advice(rows.path)}"
+        raise InputError(reason, path=rows.path)
+    if nested := nested_records(rows.path, rows.first):
+        raise InputError(nested, path=rows.path)
     advice = advice_on_keys(rows.path, rows.first)
     if not advice:
         titles = [layout.title for layout in FORMATS if layout.answer or layout.captions]
@@ -945,19 +951,27 @@ def _recognized_folder(path: str | os.PathLike[str]) -> KnownFile | None:
 
 
 def _recognized(rows: Rows) -> KnownFile | None:
-    first = rows.first
-    for name, matches in _BY_FIRST_RECORD.items():
-        if matches(first):
-            return _KNOWN[name]
+    name = _name_by_first_record(rows.first)
+    if name is not None:
+        return _KNOWN[name]
     layout = layout_of(rows)
     if layout is None:
-        return _KNOWN["truth"] if _is_truth(first) else None
-    if layout.captions is None and {"rating", "question_type"} <= first.keys():
+        return _KNOWN["truth"] if _is_truth(rows.first) else None
+    if layout.captions is None and {"rating", "question_type"} <= rows.first.keys():
         return KnownFile(KINDS["ratings"], "MMHal-Bench ratings")
     file = Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
     either = layout.answer is not None and layout.captions is not None
     captions = either and layout.kind is KINDS["answers"] and kind_of(file) == "captions"
     return KnownFile(KINDS["captions"] if captions else layout.kind, layout.title, file)
+
+
+def _name_by_first_record(first: Record) -> str | None:
+    return next((name for name, matches in _BY_FIRST_RECORD.items() if matches(first)), None)
+
+
+def _name_of_other_kind(first: Record) -> str | None:
+    """Returns the name of the kind of a file whose layout is not in :data:`FORMATS`, or None."""
+    return _name_by_first_record(first) or ("truth" if _is_truth(first) else None)
 
 
 _KNOWN = {

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_SCORES = "to score them"
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -37,18 +39,29 @@ class Kind:
         """Name of the ``scapo-eval`` subcommand in :attr:`command`, or an empty string if there is no command."""
         return self.command.split()[1] if self.command else ""
 
-    def advice(self, path: object) -> str:
+    @property
+    def option(self) -> str:
+        """Option before the file in :attr:`command`, such as ``--truth``, or an empty string if the file is an
+        argument.
+        """
+        word = self.command.partition(" FILE")[0].rpartition(" ")[2]
+        return word if word.startswith("--") else ""
+
+    def advice(self, path: object, output: str = "") -> str:
         """Returns the advice that ends an error message, such as ``; to show it: scapo-eval show results.json``, or an
         empty string.
 
         Args:
             path: Path of the file.
+            output: Name of a results file for the option ``-o`` of commands that score, or an empty string.
         """
+        scores = output and self.purpose == _SCORES
         if not self.command:
             return f"; {self.purpose}" if self.purpose else ""
         from ..base.installed import runnable  # importlib.metadata takes 20 ms
 
-        return f"; {self.purpose}: {runnable(self.command.replace('FILE', shlex.quote(str(path))))}"
+        purpose, written = (f"{_SCORES} into a results file", f" -o {output}") if scores else (self.purpose, "")
+        return f"; {purpose}: {runnable(self.command.replace('FILE', shlex.quote(str(path))) + written)}"
 
 
 _CAPTIONS = ("labels", "show", "report", "import")
@@ -56,25 +69,25 @@ _CAPTIONS = ("labels", "show", "report", "import")
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("captions", _CAPTIONS, "to score them", "scapo-eval score FILE --truth TRUTH"),
+        Kind("captions", _CAPTIONS, _SCORES, "scapo-eval score FILE --truth TRUTH"),
         Kind("rollouts", ("reward", "pairs"), "to reward them", "scapo-eval reward FILE --truth TRUTH"),
         Kind(
             "answers",
             ("report", "import"),
-            "to score them",
+            _SCORES,
             "scapo-eval yesno FILE --questions QUESTIONS",
         ),
-        Kind("AMBER responses", ("import",), "to score them", "scapo-eval amber FILE --data AMBER"),
-        Kind("ratings", ("report",), "to score them", "scapo-eval mmhal FILE", alone=True),
+        Kind("AMBER responses", ("import",), _SCORES, "scapo-eval amber FILE --data AMBER"),
+        Kind("ratings", ("report",), _SCORES, "scapo-eval mmhal FILE", alone=True),
         Kind(
             "answers to rate",
             ("judge",),
             "to rate them",
             "scapo-eval judge mmhal FILE --model JUDGE -o ratings.jsonl",
         ),
-        Kind("facts", (), "to score them", "scapo-eval faithscore FILE", alone=True),
-        Kind("claims", ("report",), "to score them", "scapo-eval facts FILE", alone=True),
-        Kind("object lists", _CAPTIONS, "to score them", "scapo-eval objhal FILE --truth TRUTH"),
+        Kind("facts", (), _SCORES, "scapo-eval faithscore FILE", alone=True),
+        Kind("claims", ("report",), _SCORES, "scapo-eval facts FILE", alone=True),
+        Kind("object lists", _CAPTIONS, _SCORES, "scapo-eval objhal FILE --truth TRUTH"),
         Kind("results", ("show", "compare", "report", "plot", "export"), "to show them", "scapo-eval show FILE", True),
         Kind("harness results", ("import",), "to import them", "scapo-eval import FILE -o results.json"),
         Kind("truth", ("oracle",), "to score captions with it", "scapo-eval score CAPTIONS --truth FILE"),

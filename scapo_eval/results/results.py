@@ -501,7 +501,7 @@ def _looks_like(source: Source) -> str:
         known = recognize_file(source)
     except ScapoError:
         return ""
-    return f" but {known.title}" if known else ""
+    return f" but {known.title}{known.kind.advice(source, output='results.json')}" if known else ""
 
 
 CHANGED = "made by an earlier version, which counted differently; score the records again for"

@@ -98,14 +98,14 @@ def test_verbs_without_an_engine_say_why(refused: Refusal, verb: str) -> None:
     asked = ("--engine", "ray", "--address", "auto")
     message = " ".join(refused(verb, write("x.jsonl", MIXED), *asked).split())
     assert (
-        f"Error: {verb} does not support --engine: {ONE_PROCESS[verb]} counted in one process (docs/scale.md#"
-        in message
+        f"Error: {verb} does not support --engine, --address, --on-bad-file: {ONE_PROCESS[verb]} counted in one "
+        "process (docs/scale.md#" in message
     )
 
 
 def test_what_belongs_to_an_engine_needs_one(refused: Refusal) -> None:
     path = write("x.jsonl", MIXED)
-    assert "--address and --on-bad-file require --engine" in refused("chair", path, "--truth", "x", "--address", "a")
+    assert "--address requires --engine ray\n" in refused("chair", path, "--truth", "x", "--address", "a")
     message = refused("hallusionbench", path, "--engine", "ray")
     assert "--engine needs --questions\n" in message
     message = refused("chair", path, "--truth", "truth.json", "--engine", "ray", "--per-caption", "y.jsonl")

@@ -138,7 +138,7 @@ def test_what_is_refused(run: Run) -> None:
     Path("parts/1.jsonl").write_bytes(lines(ANSWERS))
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
-    assert "parts: parts/0.jsonl: own captions" in said
+    assert "it contains 0.jsonl (own captions" in said
     Path("parts/1.jsonl").write_text(json.dumps({"image_id": 1, "caption": {"of": "A dog."}}, indent=1))
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2

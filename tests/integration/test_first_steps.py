@@ -110,6 +110,20 @@ def test_a_wide_table_a_list_of_words_and_a_folder_of_captions(run: Run) -> None
     assert run(*command.split()[1:])[0] == 0
 
 
+def test_captions_of_other_images_are_scored_with_their_own_truth(run: Run) -> None:
+    for name, images in (("a", (1, 2)), ("b", (3, 4)), ("c", (5,))):
+        captions = [{"image_id": image, "caption": "A dog."} for image in images]
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(caption) + "\n" for caption in captions))
+    for name, images in (("first", (3, 4)), ("second", (1, 2))):
+        Path(f"{name}.json").write_text(json.dumps({str(image): ["dog"] for image in images}))
+    lines = what_next(Path())
+    commands = ["scapo-eval a.jsonl --truth second.json", "scapo-eval b.jsonl --truth first.json"]
+    assert [line for line in lines if " --truth " in line] == commands
+    assert "# without a ground truth for their images: c.jsonl" in lines
+    for command in commands:
+        assert run(*command.split()[1:])[0] == 0
+
+
 def test_python_runs_the_package_as_a_module(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run([sys.executable, "-m", "scapo_eval", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, run("--version")[1])

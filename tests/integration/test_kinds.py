@@ -163,12 +163,13 @@ def test_results_are_shown_with_their_table(folder: Path, run: Run) -> None:
 
 
 def test_swapped_arguments_are_told_in_one_line(folder: Path, run: Run) -> None:
-    for words in (("truth.json", "--truth", "captions.jsonl"), ("captions.jsonl", "--truth", "captions.jsonl")):
-        assert run(*words)[::2] == (
-            2,
-            "scapo-eval: captions.jsonl: not a valid truth: recognized as own captions (image_id, caption); to score "
-            "them: scapo-eval score captions.jsonl --truth TRUTH\n",
-        )
+    swapped = "recognized as a truth file; the arguments look swapped; write: scapo-eval score captions.jsonl --truth"
+    assert run("truth.json", "--truth", "captions.jsonl")[::2] == (2, f"scapo-eval: truth.json: {swapped} truth.json\n")
+    assert run("captions.jsonl", "--truth", "captions.jsonl")[::2] == (
+        2,
+        "scapo-eval: captions.jsonl: not a valid truth: recognized as own captions (image_id, caption); to score "
+        "them: scapo-eval score captions.jsonl --truth TRUTH\n",
+    )
     code, _, err = run("captions.jsonl", "--truth", "results.json")
     assert code == 2
     assert err == (

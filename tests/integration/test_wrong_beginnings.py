@@ -6,13 +6,15 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
+from scapo_eval.cli.base import Verb
 from scapo_eval.cli.main import cli
 
 Run = Callable[..., tuple[int, str, str]]
@@ -127,6 +129,12 @@ FILES: dict[str, Any] = {
     "chat_yes.jsonl": [{"id": k, "messages": [{"role": "assistant", "content": "Yes"}]} for k in (1, 2)],
     "images.jsonl": [{"images": ["1.jpg", "2.jpg"], "messages": [{"role": "assistant", "content": "A dog."}]}],
     "python.jsonl": "{'image_id': 1, 'caption': 'A dog.'}\n",
+    "wrapped.json": {"run": 1, "data": {"items": CAPTIONS}},
+    "wrapped_yes.json": {"my run": {"results": [{"question_id": 1, "answer": "yes"}]}, "n": 1},
+    "phd.json": [{"image_id": "1", "yes_question": "Is it?", "no_question": "Is it not?", "task": "attribute"}],
+    "amber.json": [{"id": 1, "response": "A dog and a cat sit on the lawn of the house."}],
+    "mixed/a.json": OBJECTS,
+    "mixed/b.jsonl": CAPTIONS,
     "parts/a.jsonl": CAPTIONS[:1],
     "parts/b.jsonl": CAPTIONS[1:],
 }
@@ -192,8 +200,55 @@ def test_what_is_meant_is_done(words: str, run: Run) -> None:
 
 TOLD = [
     ("c.jsonl", "missing ground truth: use --truth FILE"),
-    ("c.jsonl t.json", "t.json: a ground truth, not captions: use --truth t.json"),
-    ("t.json --truth c.jsonl", "c.jsonl: not a valid truth: recognized as own captions"),
+    ("c.jsonl t.json", "t.json: recognized as a truth file, which requires --truth; write: scapo-eval score c.jsonl"),
+    ("t.json c.jsonl", "t.json: recognized as a truth file, which requires --truth; write: scapo-eval score c.jsonl"),
+    *(
+        (f"{verb} t.json --truth{given}c.jsonl", f"look swapped; write: scapo-eval {verb} c.jsonl --truth{given}t.json")
+        for verb, given in (("score", " "), ("score", "="), ("chair", " "), ("claims", " "), ("labels", " "))
+    ),
+    ("a=t.json keys.jsonl --truth c.jsonl", "t.json: recognized as a truth file; the arguments look swapped"),
+    ("c.jsonl --truth t.json --references t.json --truth stems.json", "--truth accepts one value, and is given 2"),
+    ("pope pope.jsonl --questions yes.jsonl", "write: scapo-eval pope yes.jsonl --questions pope.jsonl"),
+    ("compare --benchmark score t.json --truth c.jsonl", "to score it: scapo-eval score c.jsonl --truth t.json"),
+    ("compare --benchmark score c.jsonl --benchmark chair", "--benchmark accepts one value, and is given 2"),
+    ("oracle convert t.json -o a.npz --output=b.npz -oc.npz", "is given 3: a.npz, b.npz, c.npz"),
+    ("compare --benchmark amber", "missing: RESPONSES, --data (Checkout of AMBER's repository"),
+    ("amber amber.json", "missing: --data (Checkout of AMBER's repository"),
+    ("vocab chek words.yaml", "no such verb 'chek': scapo-eval vocab has the verbs build, check"),
+    ("annotate statu run", "did you mean 'status'?"),
+    ("oracle t.json", "a verb is missing before the file 't.json'"),
+    ("power c.jsonl", "into a results file: scapo-eval score c.jsonl --truth TRUTH -o results.json"),
+    ("import wrapped.json", "inside 'data.items'; take them out: jq -c '.data.items[]' wrapped.json > captions.jsonl"),
+    ("wrapped.json --truth t.json", "inside 'data.items'; take them out: jq -c '.data.items[]' wrapped.json"),
+    ("pope wrapped_yes.json", """take them out: jq -c '.["my run"].results[]' wrapped_yes.json > records.jsonl"""),
+    (
+        "labels mixed --truth t.json",
+        "mixed: the files of one data set are of one kind, but it contains a.json (a truth",
+    ),
+    (
+        "c.jsonl --truth t.json --on-bad-file skip",
+        "--on-bad-file requires --engine ray; without it, use",
+    ),
+    ("c.jsonl --truth t.json --engine spark", "Spark is used from Python, with scapo_eval.distributed.spark"),
+    ("reward c.jsonl --truth t.json --engine ray", "No such option '--engine': only score, chair, amber, phd, pope"),
+    (
+        "describe parts --model m -o d.jsonl --batch-size 2",
+        "--batch-size is for --engine transformers, not",
+    ),
+    ("import t.json", "t.json: recognized as a truth file: it contains no captions and no answers; to score captions"),
+    (
+        "answer c.jsonl -o a.jsonl --model m",
+        "recognized as own captions (image_id, caption); to score them: scapo-eval",
+    ),
+    ("yesno yes.jsonl --questions t.json", "recognized as a truth file; to score captions with it: scapo-eval score"),
+    (
+        "validate t.json",
+        "recognized as a truth file; to score captions with it: scapo-eval score CAPTIONS --truth t.json",
+    ),
+    ("c.jsonl --truth t.json -o new/x.json", "cannot be written: folder not found; create it: mkdir -p new"),
+    ("- --truth -", "standard input (-) is already another input; write one of them into a file"),
+    ("version", "file or verb 'version' not found; scapo-eval --help lists the verbs"),
+    ("c.jsonl -t t.json", "No such option '-t'. Did you mean '--truth'?"),
     ("--truth t.json", "Missing argument 'CAPTIONS...'"),
     ("c.jsonl --truth nowhere.json", "nowhere.json: file not found"),
     ("nowhere.jsonl --truth t.json", "nowhere.jsonl: file not found"),
@@ -284,6 +339,45 @@ def test_a_message_says_what_to_do(words: str, said: str, run: Run, folder: Path
     ):
         code, _, err = run(*(FILLED.get(word, word) for word in shlex.split(command, comments=True)))
         assert code == 0, (command, err)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("augmented pope.jsonl own_yes.jsonl --questions yes.jsonl", "yes.jsonl own_yes.jsonl --questions pope.jsonl"),
+        ("phd phd.json --data yes.jsonl", "yes.jsonl --data phd.json"),
+        ("amber parts --data amber.json", "amber.json --data parts"),
+    ],
+)
+def test_swapped_files_are_named_whichever_is_recognized(words: str, meant: str, run: Run) -> None:
+    code, _, err = run(*words.split())
+    assert code == 2
+    assert f"the arguments look swapped; write: scapo-eval {words.split()[0]} {meant}\n" in err
+
+
+def _leaves(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+    names = command.list_commands(context) if isinstance(command, click.Group) else ()
+    for name in names:
+        assert isinstance(command, click.Group)
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from _leaves(inner, context)
+    if not names:
+        yield command
+
+
+def test_all_commands_refuse_several_values_of_an_option() -> None:
+    commands = list(_leaves(cli, click.Context(cli)))
+    assert len(commands) > 40
+    assert [command.name for command in commands if not isinstance(command, Verb)] == []
+
+
+@pytest.mark.parametrize("words", ["score help", "help score", "annotate help", "help annotate qc", "vocab check help"])
+def test_help_is_a_word_too(words: str, run: Run) -> None:
+    code, out, _ = run(*words.split())
+    verbs = " ".join(word for word in words.split() if word != "help")
+    assert code == 0
+    assert out.startswith(f"Usage: scapo-eval {verbs} ")
 
 
 @pytest.mark.parametrize(
