@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import click
+from click.testing import CliRunner
 
 from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.cli.base import name_of
 from scapo_eval.cli.cluster import Cluster
-from scapo_eval.cli.main import GROUPS, cli
+from scapo_eval.cli.examples import EXAMPLES, Example, broken
+from scapo_eval.cli.main import GROUPS, VERBS, cli
 from scapo_eval.cli.options import Output
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "cli"
@@ -34,6 +41,9 @@ These pages contain the texts that `scapo-eval VERB --help` prints. Without a ve
 | 130 | The command was interrupted. |
 """
 
+LINES = 12
+"""Maximum number of lines of output that an example shows."""
+
 DIVIDED = ("judge", "annotate")
 """Verbs with a page for each subcommand."""
 
@@ -46,6 +56,7 @@ SHARED = {field.name for record in (Output, ScoringOptions, Cluster) for field i
 """Options of all scoring commands, which are listed only once."""
 
 
+@cache
 def pages() -> dict[str, str]:
     """Returns file name -> page: the index, a page for each verb, and the common options."""
     top = click.Context(cli, info_name="scapo-eval")
@@ -81,6 +92,8 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {pieces}\n```\n"
     yield linked("\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n"))) + "\n"
+    if (example := EXAMPLES.get(name_of(context))) is not None:
+        yield from shown(example)
     options = [option for option in command.params if option.name not in COMMON]
     elsewhere = [option for option in options if option.name in SHARED and told(option, context) in shared_rows()]
     if written := table([option for option in options if option not in elsewhere], context):
@@ -93,6 +106,65 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
             yield f"- [`{name}`]({context.info_name}_{name}.md): {linked(inner.command.get_short_help_str(200))}"
         else:
             yield from section(inner.command, inner, level + 1)
+
+
+def shown(example: Example) -> Iterator[str]:
+    """Yields the input files of an example, its command lines, and the beginning of the output of the last line."""
+    for name, content in example.files.items():
+        yield f"`{name}`:\n"
+        yield f"```{name.rpartition('.')[2].replace('jsonl', 'json')}\n{content}```\n"
+    lines = "\n".join(map(broken, example.lines))
+    yield f"```bash\n{lines}\n```\n"
+    if example.runs:
+        printed = run(example)
+        more = ["..."] if len(printed) > LINES else []
+        yield "\n".join(["```text", *printed[:LINES], *more, "```\n"])
+
+
+def run(example: Example) -> list[str]:
+    """Runs an example in a new folder, and returns the lines that its last command prints on a terminal.
+
+    Raises:
+        RuntimeError: If a command fails.
+    """
+    before = os.getcwd()
+    with TemporaryDirectory() as folder, mock.patch.dict(os.environ, COLUMNS="80"):
+        os.chdir(folder)
+        try:
+            printed = CliRunner().invoke(cli, ["example"]).output
+            for name, content in example.files.items():
+                Path(name).write_text(content, encoding="utf-8")
+            for line in example.lines:
+                words = shlex.split(line)[1:]
+                done = CliRunner().invoke(cli, [*words, *as_on_a_terminal(words)], prog_name="scapo-eval")
+                if done.exit_code:
+                    raise RuntimeError(f"{line}: {done.output}")
+                printed = done.stdout or done.output
+        finally:
+            os.chdir(before)
+    return [line.rstrip() for line in printed.rstrip("\n").splitlines()]
+
+
+def as_on_a_terminal(words: list[str]) -> list[str]:
+    """Returns the option with which a command prints a table although its output is not a terminal."""
+    command = cli.get_command(click.Context(cli), words[0])
+    for option in command.params if command is not None and "--format" not in words else []:
+        if "--format" in option.opts and isinstance(option.type, click.Choice) and "table" in option.type.choices:
+            return ["--format", "table"]
+    return []
+
+
+def all_commands() -> Iterator[tuple[str, click.Context]]:
+    """Yields the name and the context of every command, subcommands included."""
+    top = click.Context(cli, info_name="scapo-eval")
+    waiting = [top]
+    while waiting:
+        context = waiting.pop(0)
+        if context is not top:
+            yield name_of(context), context
+        names = VERBS if context is top else [name for name, _ in subcommands(context.command, context)]
+        commands = ((name, context.command.get_command(context, name)) for name in names)
+        waiting += [click.Context(command, info_name=name, parent=context) for name, command in commands]
 
 
 def subcommands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Context]]:

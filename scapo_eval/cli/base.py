@@ -17,6 +17,7 @@ from ..readers.formats import KnownFile, recognize_file
 from ..readers.kinds import KINDS
 from ..results.benchmark import BENCHMARK_OF, benchmark, has_benchmark
 from .common import with_help
+from .examples import EXAMPLES, broken
 from .files import InputFile, split_name
 
 _WORDS = f"{__name__}.words"
@@ -42,6 +43,14 @@ class Verb(click.Command):
         if not ctx.resilient_parsing:
             self._refuse_repeats(ctx, words)
         return rest
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes an example at the end of the help page."""
+        super().format_epilog(ctx, formatter)
+        if (example := EXAMPLES.get(name_of(ctx))) is not None:
+            with formatter.section("Example"):
+                for line in broken(example.lines[-1]).splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command. If it fails because of swapped arguments, the message contains the corrected command."""
@@ -73,6 +82,11 @@ class Verb(click.Command):
             if len(values) > 1:
                 reason = f"{option.opts[-1]} accepts one value, and is given {len(values)}: {', '.join(values)}"
                 raise click.UsageError(reason, ctx)
+
+
+def name_of(ctx: click.Context) -> str:
+    """Returns the name of a command with its groups, without the name of the program (``vocab check``)."""
+    return ctx.command_path.partition(" ")[2]
 
 
 def misplaced(ctx: click.Context) -> tuple[str, str, list[str]] | None:

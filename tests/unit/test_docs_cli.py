@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import cli_page
+import click
 import pytest
+
+from scapo_eval.cli.examples import EXAMPLES, broken
 
 
 def test_the_pages_are_what_the_command_line_says() -> None:
@@ -24,6 +28,18 @@ def test_every_verb_has_a_page_with_its_options() -> None:
     assert "`--truth FILE`" in pages["score.md"]
     assert text.count("| `--fail-under METRIC=VALUE` |") == 1
     assert "[`compare`](compare.md)" in pages["index.md"]
+
+
+def test_every_command_has_an_example_that_it_accepts() -> None:
+    """The pages contain the output of those that can be run, so the first test runs them."""
+    commands = dict(cli_page.all_commands())
+    assert {name for name, context in commands.items() if not isinstance(context.command, click.Group)} == set(EXAMPLES)
+    for name, example in EXAMPLES.items():
+        context = commands[name]
+        words = shlex.split(broken(example.lines[-1]).replace("\\\n", ""))
+        assert words[: 1 + name.count(" ") + 1] == ["scapo-eval", *name.split()]
+        context.meta.clear()  # the files of the examples before
+        context.command.make_context(context.info_name, words[2 + name.count(" ") :], context.parent)
 
 
 @pytest.mark.slow
