@@ -63,7 +63,7 @@ _DESCRIBES = re.compile(
     re.IGNORECASE,
 )
 _BEGIN = re.compile(
-    rf"""[\s*_`$"'#]*(?:\Z|[\[<{{\u25c1]|err|api|fatal|netw|serv|syst|runt|http|inte|requ|an?[ ](?:\w+[ ])?err|blo|fai|ref|tim|conn
+    rf"""[\s*_`$"'#]*(?:\Z|[\[<{{\u25c1]|err|exce|api|fatal|netw|serv|syst|runt|http|inte|requ|an?[ ](?:\w+[ ])?err|blo|fai|ref|tim|conn
       |conte|no[ ](?:resp|{_PICTURE})|there[ ](?:is|was)[ ]no|trac|cuda|hip|gpu|out[ ]of|[45]\d\d|too|rate|the[ ]re[qs]
       |i(?:[ ]?['\u2019]m|[ ](?:am|can|could|do|won|will|apol))|we(?:[ ]?['\u2019]re|[ ](?:are|can))|apol|my[ ]apo|sorry|unfo
       |as[ ]an?[ ](?:ai|lan|tex|lar)|assistant|gpt|response|model\n|(?-i:[a-z_]\w*\.|[a-z_]{{12}}|[A-Z]+[a-z]+[A-Z]))""",

@@ -235,7 +235,7 @@ FAILED = [
     "KeyError('choices')", "Request timed out.", "**NETWORK ERROR DUE TO HIGH TRAFFIC.**", "An error occurred: x",
     "I'm sorry, I can't help with images.", "I\u2019m sorry, but I can\u2019t assist with that.",
     "I am unable to view images.", "As an AI language model, I cannot view images.", "There is no image attached.",
-    "I don't have access to the image.", "content_filter",
+    "I don't have access to the image.", "Exception: x", "content_filter",
 ]  # fmt: skip
 MARKUP = [
     "<think>The user</think> A dog", "A dog.<|im_end|>", "Assistant: A dog", "ASSISTANT: A dog", "assistant\nA dog",

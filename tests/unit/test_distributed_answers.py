@@ -100,7 +100,7 @@ def test_batches_add_up_to_one_process(batches: int, reading: dict[str, Any]) ->
     if batches:  # lines of a data set are those of its batches
         here["notes"] = [note for note in here["notes"] if not note.startswith("omitted: 6 answers to unknown")]
     assert here == there
-    failed = [{"id": f"pope/popular/{k}", "response": f"Error code: {k}"} for k in (4712, 4711)]
+    failed = [{"id": f"x{k}", "response": f"Error code: {k}", "model": "m"} for k in (4712, 4711)]
     tables.append(made.of_batches(scattered(failed, 1)))
     account = made.run(merged(tables), "x", resampling=DRAWN).account
     assert account is not None
