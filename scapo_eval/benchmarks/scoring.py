@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.hashes import digest
+from ..base.odd_texts import OddTexts, odd_texts
 from ..base.reprs import fields_in_short
-from ..files.account import NOTHING, SHORT, Account
+from ..files.account import NOTHING, SHORT, Account, add_odd
 from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
@@ -116,6 +117,7 @@ class BlockAccount:
         rows: (captions,) row index of each caption's image in the first ground truth.
         claims: Claims of the block's first captions, or None if the scorer does not count labels.
         contradicting: Number of captions whose record lists an object that the first ground truth marks as absent.
+        odd: Captions with a ``failed`` text, and captions with ``markup``, with line numbers relative to the block.
     """
 
     prints: NDArray[np.int64]
@@ -126,6 +128,7 @@ class BlockAccount:
     rows: NDArray[np.int32]
     claims: Claims | None = None
     contradicting: int = 0
+    odd: Mapping[str, OddTexts] = field(default_factory=dict)
 
     @classmethod
     def of(cls, captions: Captions, scored: ScoredBlock, number: Callable[[str], int], truth: Truth) -> BlockAccount:
@@ -148,7 +151,8 @@ class BlockAccount:
         claims = None if scored.claims is None else Claims.of_first(len(texts), *scored.claims)
         prints = numbers ^ (rows.astype(np.int64) * _MIXED)
         contradicting = _contradicting(scored.captions.objects, rows, truth)
-        return cls(prints, images, counts, empty, cut, rows.astype(np.int32), claims, contradicting)
+        odd = odd_texts(texts, scored.captions.numbers, scored.captions.image_ids)
+        return cls(prints, images, counts, empty, cut, rows.astype(np.int32), claims, contradicting, odd)
 
 
 def _contradicting(objects: Sequence[Sequence[str] | None], rows: NDArray[np.int64], truth: Truth) -> int:
@@ -377,6 +381,7 @@ class Sums:
         lines: Number of lines read so far, for blocks whose line numbers are relative to the block.
         prints: For every block, a (captions,) array with a hash of each caption's image and text.
         said: Numbers of ``empty``, ``cut`` and ``contradicting`` captions.
+        odd: Captions with a ``failed`` text, and captions with ``markup``.
         prompts: Distinct prompts that the records contain.
         per_image: Number of captions of each image, in the order of the first ground truth. Sums that were merged from
             several parts may list the images in any order.
@@ -391,6 +396,7 @@ class Sums:
         self.lines = 0
         self.prints: list[NDArray[np.int64]] = []
         self.said = dict.fromkeys(("empty", "cut", "contradicting"), 0)
+        self.odd: dict[str, OddTexts] = {}
         self.per_image = np.zeros(0, dtype=np.int64)
         self._truths = scorer.truths
         self.prompts: set[str] = set()
@@ -414,6 +420,8 @@ class Sums:
             self.add_fault(error.behind(self.lines))
         self.counts.add_known(self._known, *block.sums())
         self.checks.add(block.captions, self.lines)
+        if block.said is not None:
+            self._add_said(block.said)
         if len(self.prompts) <= MOST_PROMPTS:
             self.prompts |= block.captions.prompts
         self.lines += outcome.lines
@@ -424,9 +432,6 @@ class Sums:
         self.totals["unfinished"] += block.unfinished
         self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
 
-        if block.said is not None:
-            self._add_said(block.said)
-
     def _add_said(self, said: BlockAccount) -> None:
         if len(self.per_image) != len(self._known):
             self.per_image = np.zeros(len(self._known), dtype=np.int64)
@@ -435,6 +440,7 @@ class Sums:
         self.said["empty"] += said.empty
         self.said["cut"] += said.cut
         self.said["contradicting"] += said.contradicting
+        add_odd(self.odd, {kind: texts.behind(self.lines) for kind, texts in said.odd.items()})
         if said.claims is not None:
             self._fit.add(said.rows, said.claims)
 
@@ -459,6 +465,7 @@ class Sums:
             captions_per_image=(int(per_image.min()), int(per_image.max())) if len(per_image) else (0, 0),
             agreement=checked(self._fit, self._truth, self._source, any_ids=self._options.any_ids),
             **self.said,
+            **self.odd,
         )
 
     def add_fault(self, error: InputError) -> None:

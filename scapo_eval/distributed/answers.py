@@ -36,7 +36,7 @@ from ..readers.parsers import PARSERS, Parser, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import benchmark, benchmarks
 from ..results.results import Resampling, Run
-from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, numbers, of_kind, pa, packed
+from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, numbers, odd_of, odd_rows, of_kind, pa, packed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -117,6 +117,7 @@ class Replies(Counted[Run]):
         count = RecordCount()
         count.lines = count.records = totals.get(b"records", 0)
         count.empty = totals.get(b"empty", 0)
+        count.odd = odd_of(counts)
         count.prints = set(numbers(of_kind(counts, "prints")).tolist())
         return with_account(run, count) if count.records else run
 
@@ -154,7 +155,8 @@ def _count_rows(source: Records | Source) -> list[tuple[str, bytes, int]]:
     if isinstance(source, Records):
         deque(counts.of(source.numbered()), maxlen=0)
     prints = np.array(sorted(counts.prints), dtype=np.int64).tobytes()
-    return [("total", b"records", counts.records), ("total", b"empty", counts.empty), ("prints", prints, 1)]
+    totals = [("total", b"records", counts.records), ("total", b"empty", counts.empty), ("prints", prints, 1)]
+    return [*totals, *odd_rows(counts.odd)]
 
 
 def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, InputErrors, MissingExtra, ScapoError, cause
+from ..base.odd_texts import ODD, OddTexts
 from ..base.reprs import fields_in_short
 from ..benchmarks.agreement import agreement_of_sums
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
@@ -69,7 +70,7 @@ KIND, KEY, N = "kind", "key", "n"
 of images have additional columns.
 """
 
-KINDS = ("total", "said", "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file")
+KINDS = ("total", "said", *ODD, "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file")
 
 MERGE_ROWS = 1_000_000
 """Number of count rows that are kept before they are summed."""
@@ -347,6 +348,7 @@ class Counter(Counted[Result]):
     def _of_sums(self, sums: Sums) -> Any:
         rows = [("total", name.encode(), n) for name, n in sums.totals.items()]
         rows += [("said", name.encode(), n) for name, n in sums.said.items()]
+        rows += odd_rows(sums.odd)
         rows += [("prompt", prompt.encode("utf-8", "surrogatepass"), 1) for prompt in sums.prompts]
         labels = self.scorer.truths[0].vocabulary.labels
         mentioned = enumerate([] if sums.mentioned is None else sums.mentioned.tolist())
@@ -392,6 +394,7 @@ class Counter(Counted[Result]):
         records, because both are unknown.
         """
         sums.said.update((name.decode(), n) for name, n in of_kind(counts, "said").items())
+        sums.odd.update(odd_of(counts))
         sums.prints.append(numbers(of_kind(counts, "prints")))
         sums.per_image = tally.table.rows[:, tally.table.columns.index("captions")]
         truth = self.scorer.truths[0]
@@ -480,6 +483,22 @@ def unpacked(key: bytes) -> InputError:
     """Returns the error that is packed into the key of a row."""
     path, line, reason = parse_json(key)
     return InputError(reason, path=path, line=line)
+
+
+def odd_rows(odd: Mapping[str, OddTexts]) -> list[tuple[str, bytes, int]]:
+    """Returns the rows for failed texts and texts with markup. The key of a row contains the first text."""
+    return [(kind, dump_json([texts.text, texts.image_id]), texts.records) for kind, texts in odd.items()]
+
+
+def odd_of(counts: Any) -> dict[str, OddTexts]:
+    """Returns the odd texts in summed counts. The first text is the first one in alphabetical order, because records on
+    a cluster have no order.
+    """
+    found = {kind: of_kind(counts, kind) for kind in ODD}
+    first = {kind: parse_json(min(texts)) for kind, texts in found.items() if texts}
+    return {
+        kind: OddTexts(sum(found[kind].values()), text, image_id=image) for kind, (text, image) in first.items()
+    }
 
 
 def _twice(packed: dict[bytes, int]) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
+
+from ..base.odd_texts import OddTexts, odd_texts
 
 NumberedRecords = Iterator[tuple[int, dict[str, Any]]]
 
@@ -70,6 +73,8 @@ class Account:
             captions with a claim, if the metric has no labels, or if all images have the same claimed labels.
         contradicting: Number of records whose own ``objects`` field includes an object that is absent according to the
             ground truth.
+        failed: Records whose text is an error message or a refusal, or None if there are none.
+        markup: Records whose text contains tags of reasoning, tool calls or a chat template, or None if there are none.
     """
 
     bytes: int
@@ -84,14 +89,15 @@ class Account:
     crc32: str | None = None
     agreement: IdAgreement | None = None
     contradicting: int = 0
+    failed: OddTexts | None = None
+    markup: OddTexts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the account as a dictionary, for results files and JSON."""
         values = asdict(self)
-        if self.agreement is None:
-            del values["agreement"]
-        if not self.contradicting:
-            del values["contradicting"]
+        for name in ("agreement", "contradicting", "failed", "markup"):
+            if not values[name]:
+                del values[name]
         return {**values, "captions_per_image": list(self.captions_per_image)}
 
     @property
@@ -113,6 +119,8 @@ class Account:
                 f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
                 "without their last sentence"
             )
+        odd = {"failed": self.failed, "markup": self.markup}
+        notes += [texts.note(kind, self.records) for kind, texts in odd.items() if texts is not None]
         if self.contradicting:
             notes.append(
                 f"{self.contradicting:,} of {self.records:,} records have 'objects' that are absent in the "
@@ -134,21 +142,26 @@ class RecordCount:
         records: Number of records that were read.
         empty: Number of records whose text is one of :data:`NOTHING`.
         prints: Hashes of the distinct records, which do not vary between processes.
+        odd: Records with a ``failed`` text, and records with ``markup``.
     """
 
     lines = records = empty = 0
     prints: frozenset[int] | set[int] = frozenset()
+    odd: Mapping[str, OddTexts] = MappingProxyType({})
 
     def of(self, rows: Iterable[tuple[int, dict[str, Any]]]) -> NumberedRecords:
         """Yields the given rows and counts them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
+        self.odd = odd = {}
         for number, record in rows:
             self.lines = number
             self.records += 1
             digest = blake2b(repr(record).encode("utf-8", "surrogatepass"), digest_size=8).digest()
             prints.add(int.from_bytes(digest, "little", signed=True))
             self.empty += says_nothing(record)
+            if isinstance(text := text_of(record), str):
+                add_odd(odd, odd_texts([text], [number]))
             yield number, record
 
     @property
@@ -161,7 +174,8 @@ class RecordCount:
         """Remarks on unusual properties of the file, with one sentence for each property."""
         several = {"are identical to an earlier record": self.duplicates}
         several["have an empty text (or 'nan', 'None')"] = self.empty
-        return [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
+        notes = [f"{n:,} of {self.records:,} records {what}" for what, n in several.items() if n]
+        return notes + [odd.note(kind, self.records) for kind, odd in sorted(self.odd.items())]
 
     def account(self, size: int, crc32: str | None, skipped: int, unmatched: int) -> Account:
         """Returns the account of the file.
@@ -173,13 +187,24 @@ class RecordCount:
             unmatched: Number of records whose image id is unknown.
         """
         return Account(
-            size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32
+            size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32, **self.odd
         )
+
+
+def add_odd(odd: dict[str, OddTexts], more: Mapping[str, OddTexts]) -> None:
+    """Adds the odd texts of a later part of a file to those of the earlier parts."""
+    for kind, texts in more.items():
+        odd[kind] = odd[kind].plus(texts) if kind in odd else texts
+
+
+def text_of(record: Mapping[str, Any]) -> Any:
+    """Returns the text of a record, or the record itself if it contains none."""
+    return next((record[key] for key in TEXTS if key in record), record)
 
 
 def says_nothing(record: Mapping[str, Any]) -> bool:
     """Returns True if the text of a record is missing or is one of the texts in :data:`NOTHING`."""
-    text = next((record[key] for key in TEXTS if key in record), record)
+    text = text_of(record)
     if isinstance(text, str):
         return len(text) < SHORT and text.strip().casefold() in NOTHING
     return text is None or text != text

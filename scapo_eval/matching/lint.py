@@ -105,6 +105,47 @@ def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
             yield Finding("plural", alias, f"'{alias}' of '{label}' has no plural '{plural}'")
 
 
+# Words in -s that are both singular and plural, or that have no plural.
+_ONE_FORM = frozenset(
+    """
+    asbestos asparagus barracks bellows biceps billiards binoculars briefs bris chaos chassis chess christmas
+    clothes crossroads cutlery darts debris dungarees forceps gallows gasworks goggles headquarters hummus jeans
+    kudos leggings mathematics news overalls pajamas panties pants physics pliers pyjamas scissors series shears
+    shorts slacks species specs spectacles stairs sunglasses surroundings suspenders sweatpants swiss tennis tights
+    tongs triceps trousers tweezers underpants undies
+    """.split()
+)
+# Singular words in -s that have none of the endings -ss, -us and -is.
+_SINGULAR = frozenset(
+    """
+    alias ananas atlas bias biogas canvas cosmos ethos gas judas lens madras pancreas pathos rhinoceros sassafras
+    texas thermos
+    """.split()
+)
+# Plurals in -us and -is, whose singular ends in a vowel.
+_PLURAL = frozenset(
+    """
+    alibis bayous beaus bikinis broccolis bureaus caribous chateaus corgis daiquiris emus gnus graffitis gurus
+    haikus khakis kiwis kudus luaus macaronis martinis menus milieus okapis origamis paninis paparazzis plateaus
+    rabbis raviolis safaris salamis shih-tzus skis spaghettis sushis tableaus tatamis taxis tiramisus tsunamis tutus
+    wasabis yetis zebus zucchinis
+    """.split()
+)
+
+
+def singular_of(engine: Any, word: str) -> str:
+    """Returns the singular of a plural noun, and any other word unchanged.
+
+    inflect removes the final letter of many singular words, such as "bus", "canvas" and "lens". It is therefore not
+    applied to them.
+    """
+    in_s = word.endswith(("ss", "us", "is")) and word not in _PLURAL
+    if in_s or word in _SINGULAR or word in _ONE_FORM:
+        return word
+    base = word.removesuffix("es")
+    return base if base in _SINGULAR else engine.singular_noun(word) or word
+
+
 _IRREGULAR = {"man": "men", "woman": "women", "child": "children", "person": "people", "thief": "thieves"}
 _PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
 
@@ -114,13 +155,17 @@ def plural_of(engine: Any, alias: str) -> str | None:
     *before, last = alias.split()
     if not last.isalpha() or not last.islower() or set(before) & {"of", "by", "in", "and"}:
         return None
-    if last.endswith((*_IRREGULAR.values(), "folk", "by", "staff", "personnel")) or engine.singular_noun(last):
+    if last.endswith((*_IRREGULAR.values(), "folk", "by", "staff", "personnel")) or last in _ONE_FORM:
+        return None
+    if singular_of(engine, last) != last:
         return None
     irregular = next((ending for ending in ("woman", *_IRREGULAR) if last.endswith(ending)), None)
     if last.endswith(_PLURAL_IN_MANS):
         plural = f"{last}s"
     else:
         plural = last.removesuffix(irregular) + _IRREGULAR[irregular] if irregular else str(engine.plural_noun(last))
+    if last.endswith("s") and plural == f"{last}s":  # inflect: "thermoss"
+        plural = f"{last}es"
     return None if plural == last else " ".join([*before, plural])
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
-from .lint import inflector
+from .lint import inflector, singular_of
 from .matcher import AliasMatcher
 from .vocabulary import Vocabulary
 
@@ -124,7 +124,7 @@ def mine(
 
 def _singular(engine: Any, phrase: str) -> str:
     *before, last = phrase.split()
-    return " ".join([*before, engine.singular_noun(last) or last])
+    return " ".join([*before, singular_of(engine, last)])
 
 
 def _phrases(text: str) -> Iterator[tuple[int, int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-_REASONING = "think|thinking|thought|reasoning|reflection"
-_TOOLS = "tool|tool_call|tool_response|tool_result|function_call|function_response"
+from ..base.odd_texts import REASONING_TAGS, TOOL_TAGS
+
 _TAG = re.compile(
-    rf"[<\u25c1](?P<close>/?)(?:(?P<reasoning>{_REASONING})|(?P<tool>{_TOOLS})|answer)(?:\s[^<>\u25c1\u25b7]{{0,200}})?"
+    rf"[<\u25c1](?P<close>/?)(?:(?P<reasoning>{REASONING_TAGS})|(?P<tool>{TOOL_TAGS})|answer)(?:\s[^<>\u25c1\u25b7]{{0,200}})?"
     r"[>\u25b7]\s*",
     re.IGNORECASE,
 )

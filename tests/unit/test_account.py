@@ -16,6 +16,7 @@ import pytest
 import scapo_eval
 from scapo_eval import PresenceOracle
 from scapo_eval.base.errors import InputError
+from scapo_eval.base.odd_texts import OddTexts, odd_texts
 from scapo_eval.benchmarks.capscore import score_file
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.cli.main import main
@@ -224,6 +225,60 @@ def test_lists_of_a_judge_that_are_not_scored_are_said(tmp_path: Path) -> None:
 def test_what_a_table_writes_for_nothing_is_an_empty_caption(tmp_path: Path, nothing: str) -> None:
     path = write(tmp_path / "c.jsonl", [*PLAIN, {"image_id": 250, "caption": nothing}])
     assert account(path)["empty"] == 1
+
+
+FAILED = [
+    "Error: CUDA out of memory", "CUDA out of memory. Tried to allocate 2 GiB", "torch.cuda.OutOfMemoryError: CUDA",
+    "Error code: 429 - {'error': {'message': 'slow down'}}", "openai.RateLimitError: Error code", "$ERROR$",
+    "requests.exceptions.ConnectionError: HTTPConnectionPool", "Failed to obtain answer via API.", "[BLOCKED]",
+    "Traceback (most recent call last):\n  File", "<!DOCTYPE html><html>", "502 Bad Gateway", '{"error": {"code": 1}}',
+    "KeyError('choices')", "Request timed out.", "**NETWORK ERROR DUE TO HIGH TRAFFIC.**", "An error occurred: x",
+    "I'm sorry, I can't help with images.", "I\u2019m sorry, but I can\u2019t assist with that.",
+    "I am unable to view images.", "As an AI language model, I cannot view images.", "There is no image attached.",
+    "I don't have access to the image.", "Exception: x", "content_filter",
+]  # fmt: skip
+MARKUP = [
+    "<think>The user</think> A dog", "A dog.<|im_end|>", "Assistant: A dog", "ASSISTANT: A dog", "assistant\nA dog",
+    "[INST] Describe [/INST] A dog", "A dog</s>", "\u25c1think\u25b7ok\u25c1/think\u25b7 A dog", "### Response: A dog",
+]  # fmt: skip
+TEXTS_LIKE_THEM = [
+    "Sorry sign on a door.", "A sorry looking dog sits.", "Error message displayed on a laptop screen on a desk.",
+    "Blocked road with cones.", "Failed cake on a table.", "The sign reads 'Error: no entry'.", "404 buildings",
+    "I'm sorry, I can't identify the people, but the image shows two men with a dog.", "I can't see a dog.",
+    "No, I can't see a dog in the picture.", "I do not see a dog in the image.", "500 people", "Timeout sign at a game",
+    "Model: a train on a track", "Unfortunately the dog can't see the ball", "Html code on a screen", "Sorry, no.",
+    "A man < 20 years old", "There is no dog in this picture.", "I can't help but notice the dog.",
+]  # fmt: skip
+
+
+def test_failed_texts_and_markup_are_told_from_captions_about_them() -> None:
+    assert [text for text in FAILED if set(odd_texts([text])) != {"failed"}] == []
+    assert [text for text in MARKUP if set(odd_texts([text])) != {"markup"}] == []
+    assert odd_texts(TEXTS_LIKE_THEM) == {}
+
+
+def test_failed_texts_and_markup_are_counted_and_said(tmp_path: Path) -> None:
+    odd = [{"image_id": 250 + k, "caption": text} for k, text in enumerate((FAILED[0], MARKUP[0], FAILED[-1]))]
+    path = write(tmp_path / "c.jsonl", [*PLAIN, *odd])
+    found = run(path)
+    assert found.account is not None
+    assert found.account == run(path, workers=2).account
+    assert found.account.to_dict()["failed"] == {"records": 2, "text": FAILED[0], "line": 201, "image_id": "250"}
+    assert found.account.markup == OddTexts(1, MARKUP[0], 202, "251")
+    said = "\n".join(found.notes)
+    assert "2 of 203 texts are error messages or refusals," in said
+    assert "(first: line 201, image 250: 'Error: CUDA out of memory'); if requests failed, generate" in said
+    assert "1 of 203 texts contain reasoning or tags of a chat template" in said
+    found.save(tmp_path / "r.json")
+    assert load_results(tmp_path / "r.json")[0].account == found.account
+    with pytest.raises(InputError, match=r"error messages or refusals.*--strict"):
+        run(path, strict=True)
+    answers = [{"id": k, "response": "Yes", "label": "yes"} for k in range(3)]
+    answers += [{"id": 4, "response": FAILED[3], "label": "no"}, {"id": 5, "response": FAILED[0], "label": "no"}]
+    noted = scapo_eval.yesno(write(tmp_path / "a.jsonl", answers), resamples=0)
+    assert noted.account is not None
+    assert noted.account.failed == OddTexts(2, FAILED[3], 4)
+    assert any("2 of 5 texts are error messages" in note for note in noted.notes)
 
 
 def test_accounts_of_answers_and_their_strictness(

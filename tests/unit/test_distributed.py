@@ -25,6 +25,7 @@ from scapo_eval import (
     Vocabulary,
 )
 from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.odd_texts import OddTexts
 from scapo_eval.distributed import batch
 from scapo_eval.distributed.batch import Counter, check_columns, engine_errors, merged
 from scapo_eval.distributed.files import files_of, name_of, parts_of
@@ -312,6 +313,10 @@ def test_the_account_of_a_cluster() -> None:
     assert "7 of 68 records are identical to an earlier record" in " ".join(resumed.notes)
     assert "1 to 2 captions per image" in " ".join(resumed.notes)
     assert "empty captions: 1 " in " ".join(resumed.notes)
+    odd = ["Error: a", "Error code: 429", "A <think> here"]
+    odd_rows = [{"image_id": k, "caption": text} for k, text in enumerate(odd)]
+    strange = notes([*rows, *odd_rows]).account
+    assert (strange.failed, strange.markup) == (OddTexts(2, odd[0], None, "0"), OddTexts(1, odd[2], None, "2"))
     shifted = notes([{**row, "image_id": (k + 1) % 60} for k, row in enumerate(rows)])
     assert "do the captions belong to their images?" in " ".join(shifted.notes)
     one = scapo_eval.score(rows, truth=oracle, vocabulary=VOCABULARY, resamples=20)

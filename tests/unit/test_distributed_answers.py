@@ -15,6 +15,7 @@ import pytest
 
 import scapo_eval
 from scapo_eval import InputError, InputErrors
+from scapo_eval.base.odd_texts import OddTexts
 from scapo_eval.benchmarks.amber import AmberData
 from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
 from scapo_eval.benchmarks.phd import prompt_record, read_phd
@@ -99,6 +100,11 @@ def test_batches_add_up_to_one_process(batches: int, reading: dict[str, Any]) ->
     if batches:  # lines of a data set are those of its batches
         here["notes"] = [note for note in here["notes"] if not note.startswith("omitted: 6 answers to unknown")]
     assert here == there
+    failed = [{"id": f"x{k}", "response": f"Error code: {k}", "model": "m"} for k in (4712, 4711)]
+    tables.append(made.of_batches(scattered(failed, 1)))
+    account = made.run(merged(tables), "x", resampling=DRAWN).account
+    assert account is not None
+    assert account.failed == OddTexts(2, "Error code: 4712")
 
 
 def phd_records(n: int) -> list[dict[str, Any]]:

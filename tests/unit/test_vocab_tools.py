@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from scapo_eval import InputErrors, Vocabulary
 from scapo_eval.cli.main import cli
-from scapo_eval.matching.lint import check, difference, variants
+from scapo_eval.matching.lint import check, difference, inflector, plural_of, singular_of, variants
 from scapo_eval.matching.mining import cluster, mine
 
 PETS = {"dog": ["dog", "dogs"], "cat": ["cat", "cats"]}
@@ -166,3 +166,31 @@ def test_every_conflict_is_listed() -> None:
         )
     )
     assert len(caught.value.errors) == 5
+
+
+FORMS = {  # singular words in -s, and their plurals
+    "bus": "buses", "glass": "glasses", "dress": "dresses", "canvas": "canvases", "cactus": "cactuses",
+    "lens": "lenses", "grass": "grasses", "cross": "crosses", "mattress": "mattresses", "compass": "compasses",
+    "press": "presses", "octopus": "octopuses", "walrus": "walruses", "hippopotamus": "hippopotamuses",
+    "platypus": "platypuses", "rhinoceros": "rhinoceroses", "iris": "irises", "crocus": "crocuses", "lotus": "lotuses",
+    "campus": "campuses", "circus": "circuses", "gas": "gases", "atlas": "atlases", "albatross": "albatrosses",
+    "hourglass": "hourglasses", "abacus": "abacuses", "axis": "axes", "oasis": "oases", "thermos": "thermoses",
+    "trellis": "trellises", "minibus": "minibuses", "waitress": "waitresses", "mantis": "mantises",
+    "wine glass": "wine glasses", "bus stop": "bus stops", "necklace": "necklaces", "harness": "harnesses",
+    "ski": "skis", "taxi": "taxis", "menu": "menus", "pizza": "pizzas", "sofa": "sofas", "photo": "photos",
+    "vase": "vases", "horse": "horses", "knife": "knives", "kiwi": "kiwis", "plateau": "plateaus",
+}  # fmt: skip
+ONE_FORM = (
+    "scissors pants jeans shorts trousers sunglasses binoculars tongs pliers tweezers tights pajamas goggles "
+    "tennis chess species series news chassis headquarters debris asparagus"
+).split()
+
+
+def test_singular_words_in_s_have_the_right_plural() -> None:
+    engine = inflector()
+    assert {word: plural_of(engine, word) for word in FORMS} == FORMS
+    last = {plural.split()[-1]: word.split()[-1] for word, plural in FORMS.items() if word not in ("axis", "oasis")}
+    assert {plural: singular_of(engine, plural) for plural in last} == last
+    assert {plural: plural_of(engine, plural) for plural in last} == dict.fromkeys(last)
+    assert [word for word in [*map(str, last.values()), *ONE_FORM] if singular_of(engine, word) != word] == []
+    assert [word for word in ONE_FORM if plural_of(engine, word)] == []
