@@ -54,6 +54,9 @@ ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_rewar
 REQUIRED = ("model.path", "data.train", "data.oracle")
 """Settings without a default, which the user must specify."""
 
+USUAL_BUDGET = 8192
+"""Minimum of ``optim.micro_batch_tokens`` on a CPU, and its value for training on pairs, if the setting is 0."""
+
 SHIPPED = Path(__file__).parent / "configs"
 
 _LARGEST = 2**63
@@ -430,7 +433,10 @@ class Optim:
         mini_batches: Number of updates per batch and inner epoch. Each update uses a part of the prompts.
         inner_epochs: Number of passes over each batch of rollouts.
         micro_batch_tokens: Maximum number of tokens per rank in one forward and backward pass. Groups with more tokens
-            are divided into several rows. The gradient does not depend on the token limit.
+            are divided into several rows. The gradient does not depend on the token limit. With 0, the limit is derived
+            from the model, the longest prompt, the group, the maximum length of a response, the number of processes and
+            the memory of the GPU (:mod:`scapo_train.plan.budget`), and a resumed run keeps the limit if it fits. On a
+            CPU and for training on pairs, the limit is 8,192 tokens, or a whole group if that is larger.
         offload: True to keep trained weights, gradients and moments in host memory and to update them there. A layer's
             weights are moved to the GPU only when the layer is used.
     """
@@ -446,7 +452,7 @@ class Optim:
     clip: float = 1.0
     mini_batches: int = 1
     inner_epochs: int = 1
-    micro_batch_tokens: int = 8192
+    micro_batch_tokens: int = 0
     offload: bool = False
 
 
@@ -494,6 +500,10 @@ class Config:
         forward pass for the old log-probabilities is needed.
         """
         return self.optim.mini_batches * self.optim.inner_epochs
+
+    def with_budget(self, tokens: int) -> Config:
+        """Returns the settings with another value of ``optim.micro_batch_tokens``."""
+        return dataclasses.replace(self, optim=dataclasses.replace(self.optim, micro_batch_tokens=tokens))
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -668,7 +678,7 @@ def _typed(value: Any, hint: Any) -> Any:
 _POSITIVE = {
     "data": ("prompts_per_step", "epochs", "workers"),
     "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
-    "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
+    "optim": ("mini_batches", "inner_epochs", "lr"),
     "run": ("keep",),
     "alarms": ("length_factor",),
 }
@@ -750,6 +760,11 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append("lora.alpha must be greater than 0: adapters would add nothing")
     if config.loss.engine_correction and config.rollout.engine == "transformers":
         reasons.append('loss.engine_correction requires an engine that is not the policy: rollout.engine = "vllm"')
+    if config.loss.mean_per_micro_batch and not config.optim.micro_batch_tokens:
+        reasons.append(
+            "loss.mean_per_micro_batch makes the gradient depend on optim.micro_batch_tokens: set it, such as to "
+            f"{USUAL_BUDGET}"
+        )
     if config.loss.correction_level == "sequence" and not config.loss.engine_correction:
         reasons.append("loss.correction_level requires loss.engine_correction, the maximum importance ratio")
     server, lookahead = config.rollout.server, config.rollout.lookahead

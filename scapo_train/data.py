@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from scapo_eval.files.json_text import iter_records
 from scapo_eval.truths.oracle import PresenceOracle
 
 _log = logging.getLogger(__name__)
+
+COMPARED = 2048
+"""Maximum number of prompts whose pictures are compared in size."""
 
 _PLACEHOLDER = "<image>"
 """Text that other tools write in place of a picture."""
@@ -380,6 +384,19 @@ class Prompts:
             raise InputError(reason, path=self.sources[0].path)
         return ready
 
+    def largest(self) -> Prompt | None:
+        """Returns the readable prompt with the most pixels and, among these, the one with the longest text. If there
+        are more than :data:`COMPARED` prompts, this many prompts at equal distances are compared. The result is None if
+        no prompt is readable.
+        """
+
+        def size(index: int) -> tuple[int, int]:
+            source = self.sources[index]
+            return sum(map(_pixels, source.pictures)), len(str(source.messages))
+
+        order = sorted(range(0, len(self.sources), -(-len(self.sources) // COMPARED)), key=size, reverse=True)
+        return next((made for made in map(self._made, order) if isinstance(made, Prompt)), None)
+
     def close(self) -> None:
         """Shuts down the threads that prepare prompts."""
         self._workers.shutdown(cancel_futures=True)
@@ -405,6 +422,19 @@ class Prompts:
             raise InputError(reason, path=source.path)
         inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
         return Prompt(index, source, made["input_ids"][0], inputs)
+
+
+def _pixels(path: str) -> int:
+    """Returns the number of pixels in the header of a picture, or 0 if the file is not a readable picture."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's warning about the number of pixels
+            with open(path if os.path.isfile(path) else os.devnull, "rb") as file, Image.open(file) as picture:
+                return picture.width * picture.height
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return 0
 
 
 def seed_of(*parts: int) -> int:

@@ -21,6 +21,7 @@ from scapo_eval.rewarding.reward import SubsentenceReward
 from scapo_eval.truths.oracle import PresenceOracle
 
 from . import loop
+from .checkpoint.resume import saved_budget
 from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
 from .data import Prompt, Response, read_prompts, seed_of
 from .families.policy import EncodedPrompt
@@ -29,6 +30,7 @@ from .loop import Loop, Models, Task
 from .metrics import Metrics, ratio, response_metrics, response_sums, update_metrics
 from .monitoring.alarms import AlarmWatch
 from .monitoring.log import Log
+from .plan.budget import budget_of_run
 from .plan.hardware import matrix_rate
 from .rollout import Sampler, encode
 from .update import Updater, UpdateResult, check_finite
@@ -79,8 +81,13 @@ class Trainer(Loop):
         return Engine(self.config, models.policy, models.processor, self.process_group)
 
     def prepare(self) -> None:
-        """Creates the updater of the policy, the alarms, and the sampling of the next step's responses, if any."""
+        """Derives the token budget if necessary, and creates the updater of the policy, the alarms, and the sampling of
+        the next step's responses, if any.
+        """
         group, rollout = self.process_group, self.config.rollout
+        self._derives = not self.config.optim.micro_batch_tokens
+        if self._derives:
+            self._derive()
         self.updater = Updater(self.config, self.policy, self.reference, self.optimizer, group, self.steps)
         self.alarms = AlarmWatch(self.config)
         self.ahead: LookAhead | None = None
@@ -90,13 +97,14 @@ class Trainer(Loop):
             self.ahead = LookAhead(draw, group, rollout.group, rollout.temperature)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fingerprints of the vocabulary and the ground truth, and the number of prompts."""
+        """Returns the fingerprints of the vocabulary and the ground truth, the number of prompts, and the derived budget."""
         truth = self.reward.truth
         return {
             "reward": self.objective,
             "vocabulary": truth.vocabulary.fingerprint,
             "oracle": truth.oracle.fingerprint,
             "prompts": len(self.prompts.sources),
+            **({"derived": {"optim.micro_batch_tokens": self.config.optim.micro_batch_tokens}} if self._derives else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -107,10 +115,20 @@ class Trainer(Loop):
     def restore(self, state: dict[str, Any]) -> None:
         """Restores from a checkpoint the state that :meth:`state` returned."""
         super().restore(state)
+        if self._derives:
+            self._derive(saved_budget(state["config"]))
+            self.updater.config = self.config
         if "alarms" in state:
             self.alarms.restore(state["alarms"])
         if self.ahead is not None:
             self.ahead.restore(state["ahead"], self.indices(state["step"]))
+
+    def _derive(self, kept: int = 0) -> None:
+        """Replaces ``optim.micro_batch_tokens = 0`` in the settings of the run by the derived budget."""
+        tokens = budget_of_run(self.config, self.policy, self.prompts, self.process_group, kept)
+        self.config = self.config.with_budget(tokens)
+        how = "as in the checkpoint" if tokens == kept else "derived from the model, the prompts and the memory"
+        _log.info("optim.micro_batch_tokens = %d, %s", tokens, how)
 
     def train_step(self) -> Metrics:
         """Performs one step of the paper's Algorithm 1 and returns its metrics."""

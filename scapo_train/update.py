@@ -140,7 +140,7 @@ class Updater:
             most = max(encoded[k].row(ids).length for k, ids in zip(chosen, groups, strict=True))
             _log.warning(
                 "optim.micro_batch_tokens = %d is less than a prompt with its %d responses (%d tokens): such prompts "
-                "are computed more than once; a larger value is faster if it fits (python -m scapo_train.plan)",
+                "are computed more than once; a larger value is faster if it fits (0: derived)",
                 budget, group, most,
             )  # fmt: skip
         rows.sort(key=lambda row: row[0].length)

@@ -85,6 +85,18 @@ def known_state(state: Any, path: Path) -> dict[str, Any]:
     return checked
 
 
+def saved_budget(saved: str) -> int:
+    """Returns the value of ``optim.micro_batch_tokens`` in the settings of a checkpoint, or 0 if they are unreadable.
+
+    Args:
+        saved: Settings of the checkpoint, as TOML.
+    """
+    try:
+        return from_toml(saved).optim.micro_batch_tokens
+    except InputError:  # reported by check_changes
+        return 0
+
+
 def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:
     """Compares the settings of a checkpoint with those of the resumed run, and logs every change.
 

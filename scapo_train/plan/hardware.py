@@ -54,10 +54,16 @@ PINNED = 1.44
 """Mean ratio of the size of pinned host memory to its contents, because PyTorch rounds sizes up to powers of two."""
 
 
+def kind_of(device_name: str) -> str | None:
+    """Returns the first GPU type in :data:`GPUS` that matches a name from PyTorch, or None for an unknown GPU."""
+    words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
+    return next((kind for kind in GPUS if kind.partition("-")[0] in words), None)
+
+
 def matrix_rate(device_name: str) -> float | None:
     """Returns the bfloat16 FLOPs per second of a GPU, given its PyTorch name, or None for an unknown GPU."""
-    words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
-    return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
+    kind = kind_of(device_name)
+    return None if kind is None else GPUS[kind].flops
 
 
 def parse_gpus(text: str) -> tuple[int, str]:

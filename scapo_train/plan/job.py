@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from torch import Tensor
@@ -161,6 +161,7 @@ class Job:
         work: Sizes of images, prompts and responses.
         assume: Assumed efficiencies for estimating durations.
         pairs: True for training on pairs (:mod:`scapo_train.preference`), False for training on rollouts.
+        memory: Memory of the GPU in bytes, or 0 for that of the GPU type.
 
     Raises:
         ScapoError: If the GPUs cannot share the work, the dtype is not supported, ``lora.targets`` names a missing
@@ -174,6 +175,7 @@ class Job:
     work: Workload = Workload()
     assume: Assumptions = Assumptions()
     pairs: bool = False
+    memory: float = 0
 
     def __post_init__(self) -> None:
         targets(self.config.lora, [*self.shape.linear, *self.shape.stacks])
@@ -198,7 +200,8 @@ class Job:
     @property
     def gpu(self) -> Gpu:
         """Memory and rates of the GPU type."""
-        return GPUS[self.kind]
+        gpu = GPUS[self.kind]
+        return replace(gpu, memory=self.memory) if self.memory else gpu
 
     @property
     def steps(self) -> int:

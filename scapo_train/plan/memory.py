@@ -30,7 +30,8 @@ class Memory(GpuShare):
         """Returns the bytes per GPU at a moment of a step, grouped by kind and without zero values."""
         kinds = self._resting()
         if self.job.vllm and moment != "rollout":
-            kinds["vLLM"] = ASLEEP
+            rollout = self.config.rollout
+            kinds["vLLM"] = ASLEEP if rollout.sleep else rollout.gpu_memory * self.gpu.memory
         if self.shape.shared:
             features = self.pictures * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
             kinds["picture features"] = features * self.value_bytes

@@ -10,19 +10,11 @@ from typing import Any
 
 from ..config import Config
 from ..preference.loss import READ
-from .experts import ExpertsMemory
-from .general import GeneralMemory
-from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
+from .budget import memory_of, needed, resolved
+from .hardware import GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import GpuShare, Job
-from .memory import MOMENTS, Memory
+from .memory import MOMENTS
 from .seconds import Seconds
-
-CONTEXT = 1.5 * GIB
-"""Bytes outside of PyTorch's tensors: the CUDA context, NCCL's buffers and cuBLAS's workspace."""
-
-FRAGMENTATION = 0.04
-"""Share of the peak that PyTorch's allocator reserves but cannot use."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -36,6 +28,7 @@ class Plan:
             ``torch.cuda.max_memory_allocated``.
         needed: Number of bytes needed, including the CUDA context and fragmentation.
         available: Memory of the GPU in bytes.
+        micro_batch_tokens: Token budget of a micro-batch, as configured or derived.
         host: Bytes of host memory per machine for weights and moments that are kept or copied there.
         mfu: Model FLOPs utilization of the update, without recomputation.
         notes: Notes for the user.
@@ -52,6 +45,7 @@ class Plan:
     peak: float
     needed: float
     available: float
+    micro_batch_tokens: int
     host: float
     mfu: float
     notes: list[str] = field(default_factory=list)
@@ -69,16 +63,9 @@ class Plan:
         return sum(self.memory[moment].values()) - self.memory[moment].get("vLLM", 0)
 
 
-def memory_of(job: Job) -> Memory:
-    """Returns the memory model of a job: one that measures decoder layers (general path), one that measures experts
-    (mixtures of experts), or otherwise a formula.
-    """
-    kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
-    return kind(job)
-
-
 def plan(job: Job) -> Plan:
     """Estimates the memory per GPU and the duration of each phase of a step."""
+    given, job = job.config.optim.micro_batch_tokens, resolved(job)
     share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
@@ -88,13 +75,12 @@ def plan(job: Job) -> Plan:
         seconds=seconds,
         peak_moment=max(sums, key=lambda moment: sums[moment]),
         peak=max(sums.values()),
-        needed=max(
-            total + CONTEXT + FRAGMENTATION * (total - memory[moment].get("vLLM", 0)) for moment, total in sums.items()
-        ),
+        needed=max(map(needed, memory.values())),
         available=job.gpu.memory,
+        micro_batch_tokens=share.config.optim.micro_batch_tokens,
         host=share.host_bytes(),
         mfu=time.update_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
-        notes=notes(share),
+        notes=([] if given else [_derivation(share)]) + notes(share),
     )
 
 
@@ -104,7 +90,7 @@ def with_advice(job: Job, planned: Plan) -> Plan:
         return dataclasses.replace(planned, remedies=remedies(job))
     total = sum(planned.seconds.values())
     best, setting = 0.9 * total, ""
-    tokens = job.config.optim.micro_batch_tokens
+    tokens = resolved(job).config.optim.micro_batch_tokens
     while tokens < 2**20:  # a larger micro-batch starts fewer kernels and reads a prompt fewer times
         tokens *= 2
         other = plan(dataclasses.replace(job, config=_with(job.config, {("optim", "micro_batch_tokens"): tokens})))
@@ -149,6 +135,19 @@ def notes(share: GpuShare) -> list[str]:
     if share.offload:
         sentences.append("the optimizer step runs on the host: set OMP_NUM_THREADS to the cores per GPU")
     return sentences
+
+
+def _derivation(share: GpuShare) -> str:
+    """Returns a note on the derived budget."""
+    budget, longest = share.config.optim.micro_batch_tokens, share.passes[0]
+    if share.job.pairs:
+        return f"optim.micro_batch_tokens = {budget}, the value for pairs"
+    whole = f"{longest.prompts} prompts" if longest.prompts > 1 else "a prompt"
+    of_group = f" of {share.config.rollout.group}" if longest.responses < share.config.rollout.group else ""
+    return (
+        f"optim.micro_batch_tokens = {budget}, derived: {whole} with {longest.responses}{of_group} responses of full "
+        "length in a pass"
+    )
 
 
 def remedies(job: Job) -> list[str]:

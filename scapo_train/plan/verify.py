@@ -49,10 +49,10 @@ from ..families.policy import EncodedPrompt, Policy
 from ..families.shared import SharedPrompt
 from ..model import mesh_of, placed, policy_of, shard, untrained
 from ..update import MicroBatch, Updater, optimizer_of
+from .budget import memory_of, resolved
 from .general import without_data
 from .hardware import GPUS_PER_MACHINE
 from .job import Job, Pass, prompt_of
-from .planner import memory_of
 from .shapes import build, model_config
 
 PASSES = 2
@@ -240,7 +240,7 @@ def measure(job: Job) -> Measured:
         raise InputError("--verify measures rollouts, not training on pairs: omit --pairs")
     if job.config.optim.optimizer != "adamw":
         raise InputError(f"--verify supports only optim.optimizer = adamw, not {job.config.optim.optimizer}")
-    start = time.monotonic()
+    start, job = time.monotonic(), resolved(job)
     peaks = [_measured(job, batch) for batch in dict.fromkeys(memory_of(job).passes)]
     return Measured(max(low for low, _ in peaks), max(high for _, high in peaks), time.monotonic() - start)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from scapo_eval.base.errors import InputError
 from scapo_eval.engines.images import load as load_picture
 
-from ..config import command_line
+from ..config import USUAL_BUDGET, command_line
 from ..data import PreferencePair, PromptRecord, Prompts, read_pairs, seed_of
 from ..families.policy import EncodedPrompt, Policy, Row
 from ..loop import Loop, Models, Task, command
@@ -89,6 +89,8 @@ class PreferenceTrainer(Loop):
         """Prepares the pairs and the cropped pictures. Log-probabilities are computed over all tokens of the
         vocabulary, as in the published losses.
         """
+        if not self.config.optim.micro_batch_tokens:  # pairs are never divided
+            self.config = self.config.with_budget(USUAL_BUDGET)
         self.policy.leaves_out_never = False
         if self.reference is not None:
             self.reference.leaves_out_never = False
