@@ -142,5 +142,6 @@ def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     _, err = run(plain, *given(world), "--length-ratio", 0.5, code=2)
     assert "length_ratio must be at least 1, got 0.5" in err
     (tmp_path / "empty").mkdir()
-    _, err = run(world / "rollouts.jsonl", *given(world), "--images", tmp_path / "empty", code=2)
+    elsewhere = [tmp_path / "empty" if word == world / "images" else word for word in given(world)]
+    _, err = run(world / "rollouts.jsonl", *elsewhere, code=2)
     assert "image 1: file not found" in err
