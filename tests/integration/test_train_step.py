@@ -24,7 +24,7 @@ from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_eval.files.json_text import parse_json  # noqa: E402
 from scapo_eval.rewarding.tokens import decode_with_offsets  # noqa: E402
 from scapo_train import credit  # noqa: E402
-from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
+from scapo_train.config import Config, from_table, load, load, to_toml  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.packing import batch_of  # noqa: E402
@@ -173,6 +173,27 @@ def test_groups_that_exceed_a_pass_are_told_once(
         found = re.search(r"= 60 is less than a prompt with its 4 responses \((\d+) tokens\)", said[0])
         assert found is not None
         assert int(found[1]) > 60
+
+
+def test_a_derived_budget_is_in_the_files_of_the_run_and_is_kept_on_resuming(place: Path, tmp_path: Path) -> None:
+    def train(tokens: int, steps: int) -> tuple[int, dict[str, Any]]:
+        config = settings(
+            place, tmp_path / f"run{steps > 9}", optim={"micro_batch_tokens": tokens}, run={"steps": steps}
+        )
+        trainer = Trainer(config, PROCESS_GROUP, resume=True)
+        trainer.run()
+        card = json.loads((trainer.folder / "card.json").read_text())
+        written = load(trainer.folder / "config.toml").optim.micro_batch_tokens
+        assert written == trainer.config.optim.micro_batch_tokens == trainer.updater.config.optim.micro_batch_tokens
+        return written, card
+
+    assert train(150, 1)[0] == 150
+    kept, card = train(0, 2)  # of the checkpoint
+    assert (kept, card["derived"]) == (150, {"optim.micro_batch_tokens": 150})
+    tokens, card = train(160, 3)
+    assert tokens == 160
+    assert "derived" not in card
+    assert train(0, 10)[0] == 8192  # a new run
 
 
 def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_reference(

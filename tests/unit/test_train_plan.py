@@ -481,11 +481,14 @@ def test_the_shipped_configurations_fit_the_gpus_they_name(
         ["qwen2_5_vl_7b", "--gpus", "4xRTX4090"],
         ["qwen2_5_vl_3b_80gb", "--gpus", "1xL40S"],
         ["qwen2_5_vl_7b", "--gpus", "8xA100-40"],
-        ["qwen2_5_vl_7b", "--gpus", "8xL40S", "--set", "model.gradient_checkpointing=false"],
+        [
+            "qwen2_5_vl_7b", "--gpus", "8xL40S", "--set", "model.gradient_checkpointing=false",
+            "--set", "optim.micro_batch_tokens=8192",
+        ],
         ["qwen2_5_vl_3b_80gb", "--gpus", "4xRTX4090"],
         ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct"],
     ],
-)
+)  # fmt: skip
 def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
@@ -503,7 +506,7 @@ def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("_offline")
 def test_offloading_fits_32b_on_eight_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct"]
-    asked += ["--set", "rollout.tensor_parallel=4"]
+    asked += ["--set", "rollout.tensor_parallel=4", "--set", "optim.micro_batch_tokens=8192"]
     assert main([*asked, "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["host"] == 0
