@@ -450,7 +450,7 @@ def test_a_difference_leads_to_exactly_the_images_that_make_it(reader: Reader, r
     page.locator("#overview .label-name", has_text=label).click()
     page.get_by_text(re.compile("without the images shown")).wait_for()
     said = page.inner_text("#captions-count")
-    assert f"{label}, hallucinated, of all captions" in said
+    assert f"{label}, hallucinated, % of all captions" in said
     assert f"{100 * difference:+.1f}".replace("-", "−") + " points; ±0.0 without the images shown." in said
     found = re.search(r"(\d+) improved, (\d+) regressed", said)
     assert found is not None
