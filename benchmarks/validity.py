@@ -384,7 +384,7 @@ with the combined ground truth, but contain no information about the disputed ob
 CONCLUSION = """\
 ## When not to use these metrics
 
-- **Do not use CHAIR or `hal_rate` alone**, because both fall if a model says less. Also report `cover_rate` (or
+- **Do not use CHAIR or `hal_rate` alone**, because both fall if a model writes less. Also report `cover_rate` (or
   `recall`) and length, or report `cap_score` and the frontier (`scapo-eval report`).
 - **Do not compare values across papers** that do not state the profile, ground truth, images, prompt or token limit. A
   difference in any of these conditions can change the value by more than the gain that most methods report. The option

@@ -51,6 +51,8 @@ maximum_signature_line_length = 88
 html_theme = "furo"
 html_title = f"scapo {__version__}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 
 ELSEWHERE = {

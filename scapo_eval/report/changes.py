@@ -19,7 +19,7 @@ from .data import CaptionEvidence
 from .sentences import LENGTH, Tone
 
 SAYS_LESS = 0.2
-"""Share of words or objects below the baseline from which a system is marked with "says less"."""
+"""Share of words or objects below the baseline from which a system is marked in the guards."""
 
 _AMOUNTS = ("captions", "words", "objects")
 _LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {}, frozenset({LENGTH}))

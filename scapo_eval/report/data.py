@@ -647,10 +647,10 @@ GUARDS = {
     "words": "words per caption",
     "objects": "objects per caption",
     "repetition": "repeated four-word sequences",
-    "repeated_mentions": "mentions that name an object again",
+    "repeated_mentions": "repeated mentions of an object",
     "no_claim": "captions without a claim",
     "unknown": "claims without ground truth",
-    "identical": "captions shared by different images",
+    "identical": "identical captions of different images",
 }
 """Guard -> description of its value. ``words`` and ``objects`` are means, and all other guards are shares."""
 

@@ -44,7 +44,7 @@ from ..results.render import (
     on_shared_images,
     stars,
 )
-from ..results.results import Results
+from ..results.results import Resampling, Results
 from ..results.stats import MIN_SHARED_IMAGES
 from . import bundle, checked
 from .answers import columns_of
@@ -243,8 +243,15 @@ def _group(group: Results) -> dict[str, Any]:
         "test": ", ".join(test.replace("_", " ") for test in tests),
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
         "holm": any("p_holm" in row for row in record["comparisons"]),
-        "resamples": f"{group.runs[0].resampling.resamples:,}",
+        "interval": _interval_method(group.runs[0].resampling),
     }
+
+
+def _interval_method(resampling: Resampling) -> str:
+    """Returns the name of the method that computes the intervals, as displayed below a table."""
+    if resampling.interval == "wilson":
+        return "Wilson, effective sample size"
+    return f"{resampling.resamples:,} bootstrap resamples of images"
 
 
 def _heading(group: Results, name: str) -> str:

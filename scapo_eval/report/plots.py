@@ -404,7 +404,7 @@ def labels(systems: Sequence[CaptionEvidence | LabelRun], top: int = 20, style: 
             axes.axhspan(row - 0.5, row + 0.5, color=style.faint, alpha=0.1, lw=0)
         axes.set_yticks(range(len(most)), [names[k] for k in most])
         axes.tick_params(axis="y", length=0)
-        axes.set(xlabel="captions that name it though it is absent, %", xlim=(0, None))
+        axes.set(xlabel="captions that hallucinate the label, %", xlim=(0, None))
         axes.set(ylim=(-0.6, len(most) - 0.4))
         _legend(figure, handles, style, [shared_images([frozenset(images) for *_, images in counted])])
     return figure
@@ -460,7 +460,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
             shown = names if n % columns == 0 else [""] * len(names)
             axes.set_yticks(range(len(names)), shown)
             axes.tick_params(axis="y", length=0)
-        _legend(figure, [], style, [f"Differences to {group.runs[0].name}; filled: the test shows one."])
+        _legend(figure, [], style, [f"Differences from {group.runs[0].name}; filled: significant."])
     return figure
 
 
@@ -558,7 +558,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
             axes.set(xlabel="step")
         for axes in places[len(shown_names) :]:
             axes.set_axis_off()
-        note = f"Lines: means over {width} steps; behind them the logged values." if width > 1 else ""
+        note = f"Thick lines: means over {width} steps; thin lines: logged values." if width > 1 else ""
         _legend(figure, list(handles.values()), style, [note])
     return figure
 

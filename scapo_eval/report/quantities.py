@@ -27,19 +27,19 @@ class Quantity(NamedTuple):
 
 _KNOWN = {
     "hal_rate": Quantity(
-        "Hal. Rate, %", "headline", True, "Named labels that are not in the image, of all named; less is better."
+        "Hal. Rate, %", "headline", True, "Share of named labels that are absent from the image; lower is better."
     ),
     "cover_rate": Quantity(
-        "Cover Rate, %", "headline", True, "Labels in the image that the responses name; more is better."
+        "Cover Rate, %", "headline", True, "Share of labels in the image that the responses name; higher is better."
     ),
     "cap_score": Quantity(
-        "Cap. Score, %", "headline", True, "Harmonic mean of 1 - Hal. Rate and Cover Rate; more is better."
+        "Cap. Score, %", "headline", True, "Harmonic mean of 1 - Hal. Rate and Cover Rate; higher is better."
     ),
-    "reward": Quantity("Reward per response", "headline", False, "What the responses were trained for, on average."),
-    "length": Quantity("Length, tokens", "headline", False, "Tokens of a response; falls where a policy says less."),
-    "kl": Quantity("KL, nats per token", "headline", False, "How far the policy has moved from the reference."),
+    "reward": Quantity("Reward per response", "headline", False, "Mean reward, which training maximizes."),
+    "length": Quantity("Length, tokens", "headline", False, "Mean number of tokens; it falls if the policy learns to write less."),
+    "kl": Quantity("KL, nats per token", "headline", False, "Divergence of the policy from the reference model."),
     "repeated_sentence_share": Quantity(
-        "Repeated sentences, % of responses", "guards", True, "Responses that say a sentence twice."
+        "Repeated sentences, % of responses", "guards", True, "Responses that contain a sentence twice."
     ),
     "repeated_ngram_share": Quantity(
         "Repeated phrases, % of responses", "guards", True, "Responses with the same four words three times in a row."
@@ -48,30 +48,30 @@ _KNOWN = {
         "Without a claim, % of responses", "guards", True, "Responses that name no label at all."
     ),
     "truncated_share": Quantity(
-        "Cut off, % of responses", "guards", True, "Responses that reached the longest length without an end."
+        "Truncated, % of responses", "guards", True, "Responses that reached the length limit."
     ),
-    "zero_reward_share": Quantity("Subsentences with reward 0, %", "guards", True, "They teach nothing."),
-    "objects": Quantity("Objects per response", "guards", False, "Labels that a response names."),
-    "entropy": Quantity("Entropy, nats per token", "guards", False, "How undecided the policy is; a collapse is 0."),
-    "pieces": Quantity("Subsentences per response", "Reward", False, "How many pieces a response is cut into."),
-    "reward_new": Quantity("Reward for new objects", "Reward", False, "The gain, per response."),
-    "reward_hal": Quantity("Reward for invented objects", "Reward", False, "The penalty, per response."),
-    "reward_reg": Quantity("Reward of subsentences without objects", "Reward", False, "Their price, per response."),
+    "zero_reward_share": Quantity("Subsentences with reward 0, %", "guards", True, "These subsentences provide no learning signal."),
+    "objects": Quantity("Objects per response", "guards", False, "Mean number of labels that a response names."),
+    "entropy": Quantity("Entropy, nats per token", "guards", False, "Entropy of the policy; near 0, the policy has collapsed."),
+    "pieces": Quantity("Subsentences per response", "Reward", False, "Mean number of pieces into which a response is split."),
+    "reward_new": Quantity("Reward for new objects", "Reward", False, "Mean gain per response."),
+    "reward_hal": Quantity("Reward for hallucinated objects", "Reward", False, "Mean penalty per response."),
+    "reward_reg": Quantity("Reward of subsentences without objects", "Reward", False, "Mean penalty per response for subsentences without objects."),
     "groups_without_variance": Quantity(
-        "Groups that teach nothing, %", "Reward", True, "Groups of responses to one prompt that all have one reward."
+        "Groups without a learning signal, %", "Reward", True, "Groups in which all responses to the prompt have the same reward."
     ),
-    "empty_responses": Quantity("Empty responses", "Reward", False, "Responses without any text, in a step."),
-    "p_end": Quantity("Probability of the end, per token", "Update", False, "Of ending the response at each token."),
-    "grad_norm": Quantity("Gradient norm", "Update", False, "Before clipping."),
-    "loss": Quantity("Loss", "Update", False, "Of the update; its level means little."),
-    "clip_share": Quantity("Clipped, % of tokens", "Update", True, "Tokens whose gradient the clip cut off."),
+    "empty_responses": Quantity("Empty responses", "Reward", False, "Number of responses without text in a step."),
+    "p_end": Quantity("Probability of ending, per token", "Update", False, "Mean probability of the end-of-sequence token at each token."),
+    "grad_norm": Quantity("Gradient norm", "Update", False, "Gradient norm before clipping."),
+    "loss": Quantity("Loss", "Update", False, "Loss of the update; its absolute value is not meaningful."),
+    "clip_share": Quantity("Clipped, % of tokens", "Update", True, "Tokens whose gradient was clipped."),
     "mismatch": Quantity(
-        "Engine mismatch, nats per token", "Update", False, "Between the sampling engine's and the policy's."
+        "Engine mismatch, nats per token", "Update", False, "Difference between the log-probabilities of the sampling engine and of the policy."
     ),
-    "updates_left_out": Quantity("Updates omitted", "Update", False, "Loss or gradient were not finite."),
+    "updates_left_out": Quantity("Updates omitted", "Update", False, "Updates with a non-finite loss or gradient."),
     "lr": Quantity("Learning rate", "Update"),
     "tokens_per_second": Quantity("Tokens per second", "Time"),
-    "mfu": Quantity("Model FLOPs utilization, %", "Time", True, "Of the update, on GPUs that the planner knows."),
+    "mfu": Quantity("Model FLOPs utilization, %", "Time", True, "Utilization during the update, on GPUs that the planner supports."),
 }
 HEADLINE = tuple(name for name, known in _KNOWN.items() if known.group == "headline")
 GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "Others")

@@ -120,20 +120,20 @@ def sentence(
 
     other = [row for row in rows if row["difference"] is not None]
     if not metric_set.counted:
-        return ended("not tested", "values that another harness computed; differences are not tested")
+        return ended("not tested", "values computed by another harness; differences are not tested")
     if not same_images and n < MIN_SHARED_IMAGES:
         shared = "no image is shared" if not n else f"only {n} image{'s are' if n > 1 else ' is'} shared"
         return ended("not compared", f"{shared}: too few to compare")
     if first.get("differing"):
         fields = ", ".join(first["differing"])
-        return ended("not comparable", f"scored differently ({fields}): a difference may come from that")
+        return ended("not comparable", f"different settings ({fields}) may explain a difference")
     if n < MIN_SHARED_IMAGES:
         return ended("not tested", f"only {n} image{'s' if n > 1 else ''}: too few to test")
     if not any(row["test"] for row in other):
-        return ended("not tested", "no resamples were drawn, so nothing is tested")
+        return ended("not tested", "no resamples, so no tests")
     measured = [*other, *([length] if length is not None and length["difference"] is not None else [])]
     if all(row["difference"] == 0 and not row["n_differing"] for row in measured):
-        return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
+        return ended("no difference", f"identical in every metric on each of the {n:,} shared images")
     tones = {name: _tone(row_of[name], metric_set) for name in names}
     paid = _paid(tones, metric_set)
     parts = [

@@ -223,7 +223,7 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader, real: tupl
     told = " ".join(page.locator(".claims li", has_text=REAL[0]).inner_text().split())
     assert "{}: {}.".format(*sentences(real[0], REAL[2])[REAL[0]]) in told
     page.get_by_role("button", name=f"captions of {REAL[1]}").click()
-    page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
+    page.locator(".changes .hint", has_text=f"{REAL[1]} compared with {REAL[2]}").wait_for()
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith(REAL[1])
     follow(page, "Scores")
     assert page.locator(".score-table tr", has_text="baseline").inner_text().startswith(REAL[2])
@@ -307,7 +307,7 @@ def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tup
     claimed, hallucinated = int(column(3)[0]), int(column(4)[0])
     assert claimed >= hallucinated > 0
     page.select_option("#labels-system", label=REAL[1])
-    assert page.locator("#labels-view thead th").last.inner_text() == "missed − baseline"
+    assert page.locator("#labels-view thead th").last.inner_text() == "change in missed, %"
     expected = int(column(4)[0])
     assert page.locator("#labels-view tbody tr > *:nth-child(10)").inner_text() == str(hallucinated)  # the baseline's
     page.select_option("#labels-base", label=REAL[1])
@@ -375,7 +375,7 @@ def test_suspected_words_are_marked_and_saved_for_vocab(reader: Reader, tmp_path
     word, label = rows.last.locator("a").all_inner_texts()[:2]
     boxes.last.check()
     assert "marks=" in page.url
-    save = page.get_by_role("button", name=re.compile("Save the"))
+    save = page.get_by_role("button", name=re.compile("Save captions"))
     reader.open(page.url.split("#")[1])
     assert page.locator(f"#labels-view input[aria-label$=': {word} as {label}']").is_checked()
     assert page.locator("#labels-view tbody input:checked").count() == marked + 1
@@ -394,7 +394,7 @@ def test_suspected_words_are_marked_and_saved_for_vocab(reader: Reader, tmp_path
 def test_captions_are_found_by_alias_word_and_use(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open("page=captions")
     page.fill("[name=label]", "women")
-    assert page.inner_text("#captions-count").endswith("“women” names person")
+    assert page.inner_text("#captions-count").endswith("“women” is an alias of person")
     by_alias = reader.count()
     assert (
         0
@@ -450,9 +450,9 @@ def test_a_difference_leads_to_exactly_the_images_that_make_it(reader: Reader, r
     page.locator("#overview .label-name", has_text=label).click()
     page.get_by_text(re.compile("without the images shown")).wait_for()
     said = page.inner_text("#captions-count")
-    assert f"{label}, hallucinated, of all captions" in said
-    assert f"{100 * difference:+.1f}".replace("-", "−") + " points; without the images shown ±0.0." in said
-    found = re.search(r"(\d+) mended, (\d+) spoiled", said)
+    assert f"{label}, hallucinated, % of all captions" in said
+    assert f"{100 * difference:+.1f}".replace("-", "−") + " points; ±0.0 without the images shown." in said
+    found = re.search(r"(\d+) improved, (\d+) regressed", said)
     assert found is not None
     mended, spoiled = map(int, found.groups())
     assert reader.count() == mended + spoiled
@@ -478,7 +478,7 @@ def test_the_page_counts_a_difference_as_the_results_do(reader: Reader, real: tu
     reader.open("page=scores")
     cell = page.locator(".score-table tbody tr", has_text=REAL[2]).locator("a.door").nth(place)
     cell.click()
-    page.get_by_text(re.compile("points; without")).wait_for()
+    page.get_by_text(re.compile("points; .* without")).wait_for()
     assert page.input_value("[name=by]") == metric
     assert shown in page.inner_text("#captions-count")
 
@@ -497,7 +497,7 @@ def test_hallucinated_mentions_are_marked_by_keyboard_and_saved(reader: Reader, 
     page.keyboard.press("i")  # the same key takes it back
     assert page.locator("mark[data-given]").count() == 1
     page.keyboard.press("i")
-    row = page.get_by_role("region", name="Scores under the marks").locator("tbody tr").first
+    row = page.get_by_role("region", name="Scores after review").locator("tbody tr").first
     read, matcher, truth, invented, unread, hal, _ = row.locator("td").all_inner_texts()
     assert int(read) == int(matcher) + int(truth) + int(invented) >= 1
     low, high = map(float, hal.split(" – "))
@@ -525,7 +525,7 @@ def test_hallucinated_mentions_are_marked_by_keyboard_and_saved(reader: Reader, 
         page.locator("#marks-save").click()
     download.value.save_as(tmp_path / "whole.jsonl")
     judged = Judgements.load(tmp_path / "whole.jsonl")
-    assert [len(item.spans or ()) for item in judged.items].count(1) == 1  # the one that is really invented
+    assert [len(item.spans or ()) for item in judged.items].count(1) == 1  # the confirmed hallucination
     page.evaluate("localStorage.clear()")
     reader.open("page=captions")
     assert page.locator("mark[data-given]").count() == 0
@@ -597,7 +597,7 @@ def test_guards_follow_the_chosen_baseline(reader: Reader, real: tuple[Path, Any
         words = row.locator("[data-change=words]").inner_text()
         assert words == ("" if entry is None else f"{100 * entry['guards']['words']:+.0f} %")
     page.get_by_label("Baseline").last.select_option(REAL[0])
-    page.get_by_text("says less").wait_for()
+    page.get_by_text("fewer words or objects", exact=True).wait_for()
     assert f"baseline={REAL[0]}" in page.url
 
 
@@ -1012,8 +1012,8 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     page = opened.open("page=answers&set=mmhal")
     count = page.locator("#answers-count")
     assert (
-        count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. "
-        "Right: 0.0 → 50.0, +50.0 points."
+        count.inner_text() == "40 of 40 questions; ours compared with base: 20 improved, 0 regressed, 20 wrong in both. "
+        "Correct: 0.0 → 50.0, +50.0 points."
     )
     page.select_option("#answers [name=outcome]", "mended")
     assert page.locator(".case").count() == 20
@@ -1024,8 +1024,8 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     assert "The judge says so." in first.inner_text()
     page.select_option("[name=set]", "yesno")
     assert count.inner_text() == (
-        "30 of 40 questions; ours_asked against base: 30 mended, 0 spoiled, 10 wrong in both. "
-        "Right: 0.0 → 75.0, +75.0 points; without the questions shown ±0.0."
+        "30 of 40 questions; ours_asked compared with base: 30 improved, 0 regressed, 10 wrong in both. "
+        "Correct: 0.0 → 75.0, +75.0 points; ±0.0 without the questions shown."
     )
     assert "with a description in the prompt" in first.inner_text()
     opened.open(page.url.split("#")[1])
@@ -1047,8 +1047,8 @@ def test_claims_are_filtered_like_captions(browser: Any, tmp_path: Path) -> None
         (tmp_path / f"{system}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     opened = Reader(browser, make(tmp_path, "base.jsonl", "ours.jsonl"))
     page = opened.open("page=claims&system=ours&first=base&outcome=differs")
-    said = "10 of 40 descriptions: 10 mended, 0 spoiled. True claims: 83.3 → 91.7, +8.3 points; "
-    assert page.inner_text("#claims-count") == said + "without the descriptions shown ±0.0."
+    said = "10 of 40 descriptions: 10 improved, 0 regressed. True claims: 83.3 → 91.7, +8.3 points; "
+    assert page.inner_text("#claims-count") == said + "±0.0 without the descriptions shown."
     first = page.locator("#claims .case").first
     assert first.locator("mark").all_inner_texts()[0] == "A <b>dog</b>."
     assert first.locator("mark.v-hallucinated").all_inner_texts() == ["A cat."]  # the baseline's
@@ -1081,8 +1081,8 @@ def test_claims_by_kind_are_marked_in_their_captions(browser: Any, tmp_path: Pat
     opened = Reader(browser, made)
     page = opened.open("page=kinds&system=ours&first=base&outcome=differs")
     base, ours = (100 * rates[name]["hal_rate"]["value"] for name in ("base", "ours"))
-    said = f"10 of 40 images: 10 mended, 0 spoiled. False claims: {base:.1f} → {ours:.1f}, −{base - ours:.1f} points; "
-    assert page.inner_text("#kinds-count") == said + "without the images shown ±0.0."
+    said = f"10 of 40 images: 10 improved, 0 regressed. False claims: {base:.1f} → {ours:.1f}, −{base - ours:.1f} points; "
+    assert page.inner_text("#kinds-count") == said + "±0.0 without the images shown."
     cells = page.locator("#kinds tbody tr", has_text="attribute").locator("td b").all_inner_texts()
     shown = [
         rates[name][f"{rate}_attribute"]["value"] for name in ("base", "ours") for rate in ("hal_rate", "cover_rate")
@@ -1114,7 +1114,7 @@ def test_claims_by_kind_are_marked_in_their_captions(browser: Any, tmp_path: Pat
     plain = Reader(browser, make(tmp_path, "results.json"))
     page = plain.open("page=kinds")
     assert page.locator("#kinds tbody tr", has_text="attribute").locator("td b").all_inner_texts() == cells
-    assert "Results files hold no texts" in page.inner_text("#kinds")
+    assert "Results files contain no captions" in page.inner_text("#kinds")
     plain.close()
 
 

@@ -113,7 +113,7 @@ def test_equal_files_are_the_same_and_a_tie_is_not() -> None:
     names = ("hal_rate", "cover_rate", "cap_score")
     same = [row(name, 0.0, p=1.0) for name in names]
     assert said(CAPTIONS, same) == (
-        "no difference", "the same in every metric, image by image, on all 500 shared images",
+        "no difference", "identical in every metric on each of the 500 shared images",
     )  # fmt: skip
     tie = [row(name, 0.0, p=1.0, ci_low=-0.01, ci_high=0.01, n_differing=9) for name in names]
     assert said(CAPTIONS, tie)[0] == "no significant difference"
@@ -126,7 +126,7 @@ def test_equal_files_are_the_same_and_a_tie_is_not() -> None:
         (1, False, "not compared", "only 1 image is shared: too few to compare"),
         (0, False, "not compared", "no image is shared: too few to compare"),
         (12, True, "not tested", "only 12 images: too few to test"),
-        (500, True, "not tested", "no resamples were drawn, so nothing is tested"),
+        (500, True, "not tested", "no resamples, so no tests"),
     ],
 )
 def test_without_a_test_nothing_is_claimed(n: int, same: bool, verdict: str, text: str) -> None:
@@ -138,7 +138,7 @@ def test_without_a_test_nothing_is_claimed(n: int, same: bool, verdict: str, tex
 def test_systems_that_were_scored_differently_are_not_compared() -> None:
     rows = [row("hal_rate", -0.1, differing=["vocab", "claims"])]
     assert said(CAPTIONS, rows) == (
-        "not comparable", "scored differently (vocab, claims): a difference may come from that",
+        "not comparable", "different settings (vocab, claims) may explain a difference",
     )  # fmt: skip
 
 

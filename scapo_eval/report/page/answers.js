@@ -75,12 +75,12 @@ export function answersPage(sets, pictures) {
   /** What the questions in view come to: how many of each outcome, the share of right answers, and that without them. */
   function said(pair, shownRows) {
     const n = (name) => pair.outcomes.filter((each) => each === name).length.toLocaleString("en");
-    const text = `; ${f.system.value} against ${f.first.value}: ${n("mended")} mended, ${n("spoiled")} spoiled, ${n("both")} wrong in both`;
+    const text = `; ${f.system.value} compared with ${f.first.value}: ${n("mended")} improved, ${n("spoiled")} regressed, ${n("both")} wrong in both`;
     if (pair.difference === null) return text;
     const left = pair.without(shownRows);
     return (
-      `${text}. Right: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
-      (left === null ? "." : `; without the questions shown ${signed(left)}.`)
+      `${text}. Correct: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
+      (left === null ? "." : `; ${signed(left)} without the questions shown.`)
     );
   }
 
@@ -102,7 +102,7 @@ export function answersPage(sets, pictures) {
         : null,
       el("h3", { dir: "auto" }, question || `Question ${k + 1}`),
       el("p", { class: "facts" }, [part, image && "image " + image].filter(Boolean).join(" · ")),
-      truth ? el("p", { class: "facts" }, el("b", {}, "true: "), el("bdi", {}, truth)) : null,
+      truth ? el("p", { class: "facts" }, el("b", {}, "correct answer: "), el("bdi", {}, truth)) : null,
       content ? el("p", { class: "facts" }, el("b", {}, "in the image: "), el("bdi", {}, content)) : null,
       el(
         "div",
@@ -121,9 +121,9 @@ export function answersPage(sets, pictures) {
                     el("mark", { class: markOf(answer.right) }, answer.verdict),
                     answer.description ? " with a description in the prompt" : null,
                   ),
-                  el("blockquote", { dir: "auto" }, answer.response || "(no words)"),
+                  el("blockquote", { dir: "auto" }, answer.response || "(empty)"),
                   fold("Description in the prompt", answer.description),
-                  fold("The judge’s words", answer.judgment),
+                  fold("The judge’s text", answer.judgment),
                 ]
               : el("p", { class: "facts" }, "not answered"),
           );

@@ -351,7 +351,7 @@ class Captions {
     byId("captions-count").textContent =
       `${rows.length.toLocaleString("en")} of ${this.images.length.toLocaleString("en")} images` +
       (labels && !labels.length ? "; label not found" : "") +
-      (alias ? `; “${alias}” names ${this.labels[labels[0]]}` : "") +
+      (alias ? `; “${alias}” is an alias of ${this.labels[labels[0]]}` : "") +
       (this.pair ? this.pairSaid(rows) : "");
     for (const name of ["outcome", "by"]) this.form.elements[name].parentElement.hidden = !s.against;
     for (const name of ["verdict", "use", "word"]) this.form.elements[name].disabled = Boolean(this.pair);
@@ -411,12 +411,12 @@ class Captions {
     const n = (name) => outcomes.filter((each) => each === name).length.toLocaleString("en");
     const title = this.form.elements.by.selectedOptions[0].textContent;
     const of = label === null ? title : `${this.labels[label]}, ${title}`;
-    const said = `; ${systems[0].name} against ${systems[1].name}: ${n("mended")} mended, ${n("spoiled")} spoiled, ${n("both")} with faults in both`;
+    const said = `; ${systems[0].name} compared with ${systems[1].name}: ${n("mended")} improved, ${n("spoiled")} regressed, ${n("both")} with errors in both`;
     if (difference === null) return said;
     const left = this.pair.without(rows);
     return (
       `${said}. ${of}: ${percent(theirs)} → ${percent(ours)}, ${signed(difference)} points` +
-      (left === null ? "." : `; without the images shown ${signed(left)}.`)
+      (left === null ? "." : `; ${signed(left)} without the images shown.`)
     );
   }
 
@@ -513,7 +513,7 @@ class Captions {
             ? el("img", { src: this.pictures[id], alt: "", loading: "lazy" })
             : el("span", { class: "blank" }, "no picture"),
           el("bdi", {}, id),
-          el("small", {}, wrong ? `${wrong} hallucinated` : "nothing hallucinated"),
+          el("small", {}, wrong ? `${wrong} hallucinated` : "no hallucinations"),
         );
       }),
     );
@@ -537,7 +537,7 @@ class Captions {
                 .sort()
                 .join(", "),
             )
-          : "nothing",
+          : "none",
       );
     const cards = this.shownSystems.flatMap((s) =>
       s.of[image].map((k, n) => {
@@ -554,7 +554,7 @@ class Captions {
             systemMark(s.name),
             el("bdi", {}, s.name),
             s.of[image].length > 1 ? ` (${n + 1})` : null,
-            el("a", { href, title: "A link to this caption" }, `line ${s.line[k]} #`),
+            el("a", { href, title: "Link to this caption" }, `line ${s.line[k]} #`),
           ),
           this.readable(s, k, image, rewards, named),
           wrong.size ? labelList("hallucinated", [...wrong]) : null,

@@ -63,12 +63,12 @@ export function claimsPage(systems) {
 
   /** What the descriptions in view come to, and the share of true claims without them. */
   function said(pair) {
-    if (pair.difference === null) return "; no description in common";
+    if (pair.difference === null) return "; no shared descriptions";
     const n = (name) => pair.outcomes.filter((each) => each === name).length.toLocaleString("en"),
       left = pair.without(rows);
     return (
-      `: ${n("mended")} mended, ${n("spoiled")} spoiled. True claims: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
-      (left === null ? "." : `; without the descriptions shown ${signed(left)}.`)
+      `: ${n("mended")} improved, ${n("spoiled")} regressed. True claims: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
+      (left === null ? "." : `; ${signed(left)} without the descriptions shown.`)
     );
   }
 
@@ -111,7 +111,7 @@ export function claimsPage(systems) {
                   el(
                     "p",
                     { class: "facts" },
-                    `${each.rows.length} claims, ${wrong} not true${each.unread ? "; a verdict could not be read" : ""}`,
+                    `${each.rows.length} claims, ${wrong} false${each.unread ? "; at least one verdict could not be read" : ""}`,
                   ),
                   each.text ? el("p", { dir: "auto" }, each.text) : null,
                   el("ul", {}, each.rows.map(claimOf)),
@@ -119,7 +119,7 @@ export function claimsPage(systems) {
                     ? el(
                         "details",
                         {},
-                        el("summary", {}, "Reference claims, and what the description says of them"),
+                        el("summary", {}, "Reference claims, and whether the description states them"),
                         el(
                           "ul",
                           {},

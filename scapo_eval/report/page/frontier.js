@@ -76,7 +76,7 @@ export function frontier(figure, plane, iso, options) {
     axes = draw("g");
   const bx = X(base.x),
     by = Y(base.y);
-  const alone = compared.size < 2; // then nothing says less than it
+  const alone = compared.size < 2; // then no system covers less than the baseline
   if (!alone)
     inner.append(draw("rect", { class: "shade", x: box.left, y: by, width: bx - box.left, height: box.bottom - by }));
   for (const v of ticks(x0, x1, W < 520 ? 4 : 7))
@@ -156,7 +156,7 @@ export function frontier(figure, plane, iso, options) {
       faint = compared.has(p.name) ? 1 : 0.45;
     const door = p === base || !compared.has(p.name) || !options.door ? null : options.door(p.name);
     const behindDoor = (node) =>
-      door ? draw("a", { href: door, "aria-label": `${p.name}: the images that make its difference` }, node) : node;
+      door ? draw("a", { href: door, "aria-label": `${p.name}: images that cause the difference` }, node) : node;
     if (p.ellipse.length && !passed.has(p.k))
       inner.append(
         draw("path", {

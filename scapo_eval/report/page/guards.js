@@ -1,4 +1,4 @@
-// The Guards page: what systems say beside what their baselines say, and caption lengths.
+// The Guards page: signs of gaming, compared with each system's baseline, and caption lengths.
 
 import { address, link, orderFrom, orderText } from "./address.js";
 import { asideNames, baselines, comparable, isAside } from "./baseline.js";
@@ -11,9 +11,9 @@ import { names, systemMark } from "./systems.js";
 import { sortable } from "./table.js";
 
 const SAYS_LESS = {
-  better: "and is better in Cap. Score",
-  worse: "and is worse in Cap. Score",
-  untested: "no difference shown in Cap. Score",
+  better: "Cap. Score significantly better",
+  worse: "Cap. Score significantly worse",
+  untested: "no difference in Cap. Score shown",
 };
 
 export function guardsPage(charts) {
@@ -54,7 +54,7 @@ export function guardsPage(charts) {
         .replaceChildren(
           ...(said
             ? [
-                el("strong", { class: said === "worse" ? "worse" : "untested" }, "says less"),
+                el("strong", { class: said === "worse" ? "worse" : "untested" }, "fewer words or objects"),
                 " ",
                 el("small", {}, SAYS_LESS[said]),
               ]

@@ -1,4 +1,4 @@
-// The Claims by kind page: captions with their claims of every kind marked, and what the scenes say of each.
+// The Claims by kind page: captions in which every claim is marked, with its evidence from the scenes.
 
 import { byId, el } from "./dom.js";
 import { filteredPage } from "./filters.js";
@@ -107,7 +107,7 @@ export function kindsPage(data, pictures) {
     const number = (n) => n.toLocaleString("en");
     byId("kinds-count").textContent =
       `${number(rows.length)} of ${number(own.filter(Boolean).length)} images` +
-      (data.left_out ? ` (the ${number(data.images.length)} with the most false claims are here)` : "") +
+      (data.left_out ? ` (only the ${number(data.images.length)} with the most false claims are included)` : "") +
       (columns.length > 1 ? said(pair) : "");
     list.replaceChildren();
     more();
@@ -115,13 +115,13 @@ export function kindsPage(data, pictures) {
 
   /** What the images in view come to, and the share of false claims without them. */
   function said(pair) {
-    if (pair.difference === null) return "; nothing decided in common";
+    if (pair.difference === null) return "; no shared images with decided claims";
     const n = (name) => pair.outcomes.filter((each) => each === name).length.toLocaleString("en"),
       left = pair.without(rows);
     return (
-      `: ${n("mended")} mended, ${n("spoiled")} spoiled. False claims${f.kind.value ? " of " + f.kind.value : ""}: ` +
+      `: ${n("mended")} improved, ${n("spoiled")} regressed. False claims${f.kind.value ? " of " + f.kind.value : ""}: ` +
       `${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
-      (left === null ? "." : `; without the images shown ${signed(left)}.`)
+      (left === null ? "." : `; ${signed(left)} without the images shown.`)
     );
   }
 
@@ -135,7 +135,7 @@ export function kindsPage(data, pictures) {
   const described = (claim) =>
     `${claim.kind}: ${claim.said}, ${claim.verdict}` +
     (claim.use ? `, ${claim.use}` : "") +
-    ` (${claim.evidence || "nothing is known"})`;
+    ` (${claim.evidence || "no evidence"})`;
   const classOf = (claim) => (chosen(claim) ? "v-" + claim.verdict : "v-not-counted");
 
   function textOf(caption) {
@@ -160,7 +160,7 @@ export function kindsPage(data, pictures) {
     return el(
       "details",
       { open: Boolean(f.kind.value || f.verdict.value) },
-      el("summary", {}, `${rowsOf.length} claim${rowsOf.length > 1 ? "s" : ""}, and what the scenes say`),
+      el("summary", {}, `${rowsOf.length} claim${rowsOf.length > 1 ? "s" : ""}, with evidence from the scenes`),
       el(
         "ul",
         { class: "checked" },
@@ -172,7 +172,7 @@ export function kindsPage(data, pictures) {
             " ",
             el("mark", { class: classOf(claim) }, el("bdi", {}, claim.said)),
             claim.use ? el("small", {}, ` (${claim.use})`) : null,
-            el("span", { class: "dim" }, " ", el("bdi", {}, claim.evidence || "no source has this picture")),
+            el("span", { class: "dim" }, " ", el("bdi", {}, claim.evidence || "the scenes do not contain this image")),
           ),
         ),
       ),

@@ -119,7 +119,7 @@ export function labelsPage(charts) {
     if (t !== base)
       columns.push(
         {
-          title: "baseline’s hallucinated",
+          title: "baseline: hallucinated",
           value: (r) => r.before && r.before.hallucinated,
           cell: (r) =>
             r.before && r.before.hallucinated
@@ -131,22 +131,26 @@ export function labelsPage(charts) {
               : "0",
         },
         {
-          title: "of captions − baseline",
+          title: "change, % of captions",
           value: (r) => r.share,
           cell: (r) =>
             el("span", { class: r.tone }, door(r.label, "share", r.share), r.tone === "untested" ? "" : " *"),
         },
-        { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => door(r.label, "missed", r.missChange) },
+        {
+          title: "change in missed, %",
+          value: (r) => r.missChange,
+          cell: (r) => door(r.label, "missed", r.missChange),
+        },
       );
     if (rows.some((r) => r.unknown)) columns.push(number("unknown", (r) => r.unknown));
     return [
       el(
         "p",
         { class: "hint" },
-        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed. " +
-          "Of captions − baseline: points more of all captions of shared images that hallucinate the label; " +
-          "* an exact sign test over images shows it, corrected over all labels (Tarone and Holm). Missed − baseline is not tested. " +
-          "Follow a label or a number to its captions.",
+        "Rate: share of captions naming the label that hallucinate it, with a 95 % Wilson interval. Missed: share of captions of images with the label that do not name it. " +
+          "Change, % of captions: difference from the baseline in the share of captions of shared images that hallucinate the label; " +
+          "* marks significant changes (exact sign test over images, corrected for all labels by Tarone and Holm). The change in missed is not tested. " +
+          "Click a label or a number to see its captions.",
       ),
       table(
         "By label",
@@ -186,7 +190,7 @@ export function labelsPage(charts) {
         el("input", {
           type: "checkbox",
           checked: isMarked(key),
-          "aria-label": `a fault of the matcher: ${form.surface} as ${allLabels[form.label]}`,
+          "aria-label": `matcher error: ${form.surface} as ${allLabels[form.label]}`,
           onchange: (event) => {
             marks = marks || new Set(suspected.keys());
             if (event.target.checked) marks.add(key);
@@ -196,13 +200,13 @@ export function labelsPage(charts) {
           },
         }),
         row
-          ? ` ${percent(row.hallucinated / row.known, 0)} % wrong in all systems, other words ${percent(row.others_hallucinated / row.others_known, 0)} %`
+          ? ` ${percent(row.hallucinated / row.known, 0)} % hallucinated in all systems, other aliases ${percent(row.others_hallucinated / row.others_known, 0)} %`
           : null,
       ];
     };
     const columns = [
       {
-        title: "word",
+        title: "alias",
         left: true,
         value: (form) => form.surface,
         cell: (form) =>
@@ -229,9 +233,9 @@ export function labelsPage(charts) {
       },
       { title: "rate, %", value: rate, cell: (form) => percent(rate(form)) },
       number("unknown", (form) => form.unknown),
-      number("no plain claim", (form) => form.unclaimed),
+      number("not a claim", (form) => form.unclaimed),
       {
-        title: "looks like a fault of the matcher",
+        title: "likely matcher error",
         left: true,
         value: (form) =>
           (suspected.has(formKey(form)) ? suspected.get(formKey(form))[2] : 0) + (isMarked(formKey(form)) ? 1 : 0),
@@ -241,7 +245,11 @@ export function labelsPage(charts) {
     const showMarks = () => {
       const n = (marks || suspected).size;
       byId(MARKED).replaceChildren(
-        el("button", { type: "button", disabled: n === 0, onclick: exportMarks }, `Save the ${n} marked as JSON Lines`),
+        el(
+          "button",
+          { type: "button", disabled: n === 0, onclick: exportMarks },
+          `Save captions of ${n} marked aliases as JSON Lines`,
+        ),
       );
     };
     setTimeout(showMarks);
@@ -249,9 +257,9 @@ export function labelsPage(charts) {
       el(
         "p",
         { class: "hint" },
-        "A word that is wrong far more often than its label’s other words points at the matcher, not at the model: it is marked where it has 5 hallucinated mentions or more over all systems, twice the others’ rate, and intervals apart. Change the marks as you read; each line of the saved file is a caption, for ",
+        "If one alias of a label is hallucinated far more often than the others, the matcher is probably wrong, not the model. An alias is marked if, over all systems, it has at least 5 hallucinated mentions, at least twice the rate of the label’s other aliases, and an interval that does not overlap theirs. You can change the marks. Each line of the saved file contains one caption. Check the file with ",
         el("code", {}, "scapo-eval vocab check VOCABULARY --captions matcher_faults.jsonl"),
-        ". “No plain claim”: mentions that are denied, guessed, likened, quoted…",
+        ". “Not a claim” counts mentions that are negated, hedged, compared or quoted, for example.",
       ),
       el("p", { id: MARKED }),
       table(
@@ -266,11 +274,11 @@ export function labelsPage(charts) {
 
   function togetherView(t) {
     const { labels, counts } = t.together;
-    if (!labels.length) return [el("p", {}, "This system hallucinates nothing.")];
+    if (!labels.length) return [el("p", {}, "This system has no hallucinated labels.")];
     const most = Math.max(1, ...counts.map((row, k) => Math.max(0, ...row.filter((_, j) => j !== k))));
     const heat = el(
       "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Hallucinated together" },
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Hallucinated in the same caption" },
       el(
         "table",
         { class: "heat" },
@@ -319,19 +327,19 @@ export function labelsPage(charts) {
         value: (r) => r.hallucinated,
         cell: (r) => toCaptions(r.hallucinated, "hallucinated"),
       },
-      { title: "beside (supported)", left: true, value: (r) => r.present, cell: (r) => r.present },
+      { title: "supported", left: true, value: (r) => r.present, cell: (r) => r.present },
       number("captions", (r) => r.captions),
     ];
     return [
       el(
         "p",
         { class: "hint" },
-        "Captions that hallucinate both labels (the diagonal: captions that hallucinate the label), and the supported labels beside which hallucinations stand.",
+        "The first table counts captions that hallucinate both labels; the diagonal counts captions that hallucinate the label. The second table counts captions that hallucinate one label and correctly name the other.",
       ),
       heat,
-      el("h3", {}, "Hallucinated beside"),
+      el("h3", {}, "Supported labels in captions with hallucinations"),
       table(
-        "Hallucinated beside",
+        "Supported labels in captions with hallucinations",
         columns,
         t.beside.filter((r) => found(r.hallucinated) || found(r.present)),
         order,

@@ -101,7 +101,7 @@ export class Marks {
     this.keep();
     for (const node of this.nodes()) this.paint(node);
     this.select(this.at);
-    byId("captions-said").textContent = this.given.has(this.at) ? NAMES[mark] : "mark taken back";
+    byId("captions-said").textContent = this.given.has(this.at) ? NAMES[mark] : "mark removed";
     this.summarize();
   }
 
@@ -162,18 +162,18 @@ export class Marks {
     });
     const heads = [
       "system",
-      "claims read",
-      "matcher",
-      "truth",
-      "invented",
+      "reviewed claims",
+      "matcher errors",
+      "ground truth errors",
+      "confirmed",
       "open",
-      "Hal. Rate under the marks, %",
+      "Hal. Rate after review, %",
       "Cover Rate, %",
     ];
     byId("marks-scores").replaceChildren(
       el(
         "div",
-        { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scores under the marks" },
+        { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scores after review" },
         el(
           "table",
           {},
@@ -202,7 +202,7 @@ export class Marks {
       el(
         "p",
         { class: "hint" },
-        "From where every open claim (not read, or unsure) is in the image after all, to where none is.",
+        "The lower Hal. Rate assumes that all open claims (not reviewed, or unsure) are in the image; the higher one assumes that none are.",
       ),
     );
   }

@@ -60,7 +60,7 @@ export function baselineSelect(argument, choose) {
   const select = el(
     "select",
     { onchange: () => choose(select.value) },
-    several ? el("option", { value: "" }, "the first of each set of images") : null,
+    several ? el("option", { value: "" }, "first system of each image set") : null,
     argument.systems.map((s, k) =>
       el("option", { value: wellFormed(s.name), selected: k === (chosen < 0 && !several ? 0 : chosen) }, s.name),
     ),
@@ -87,8 +87,8 @@ function dataLine(argument) {
     const least = Math.min(...shared);
     parts.push(
       least === high && low === high
-        ? "all of them shared"
-        : `any two share ${least === Math.max(...shared) ? "" : "at least "}${least.toLocaleString("en-US")}`,
+        ? "all shared"
+        : `each pair shares ${least === Math.max(...shared) ? "" : "at least "}${least.toLocaleString("en-US")}`,
     );
   }
   if (argument.data) parts.push(argument.data);
@@ -103,7 +103,7 @@ function sharingBanner(argument) {
     "p",
     { class: "note banner" },
     el("b", {}, `${heads.length} sets of images`),
-    ` that share ${least ? `only ${least}` : "no"} image${least === 1 ? "" : "s"}: systems are compared within a set, with a baseline of its own.`,
+    ` that share ${least ? `only ${least}` : "no"} image${least === 1 ? "" : "s"}. Systems are compared only within a set, and each set has its own baseline.`,
   );
 }
 
@@ -127,7 +127,7 @@ function ownFigures(argument) {
         return el("li", {}, term(name, meaning), interval, el("span", { class: "value" }, shownValue(value, plain)));
       }),
     ),
-    el("p", { class: "hint" }, "One system: there is nothing to compare it with."),
+    el("p", { class: "hint" }, "To compare systems, create the report from several files."),
   );
 }
 
@@ -161,8 +161,8 @@ function ownFaults(argument, table, texts) {
     );
   };
   const lists = [
-    list("Named though absent, captions", table.hallucinated, "hallucinated"),
-    list("In the image and missed, captions", table.missed, "missed"),
+    list("Most hallucinated labels (captions)", table.hallucinated, "hallucinated"),
+    list("Most missed labels (captions)", table.missed, "missed"),
   ];
   const worst = argument.worst.map(({ image, text }) =>
     el(
@@ -173,7 +173,7 @@ function ownFaults(argument, table, texts) {
     ),
   );
   const captions = [
-    el("p", { class: "example-head" }, el("b", {}, "The captions with most absent objects")),
+    el("p", { class: "example-head" }, el("b", {}, "Captions with the most hallucinated objects")),
     el("div", { class: "pair" }, worst),
   ];
   return [el("div", { class: "own" }, lists), worst.length ? el("div", { class: "plane example" }, captions) : null];
@@ -269,8 +269,8 @@ function claims(argument, bases, focus) {
 // The labels that changed most
 
 const CHANGES_MEANING =
-  "Share of captions that name the label though it is absent, in points. Intervals: paired bootstrap of images. " +
-  "Filled bars: an exact sign test over the images in which the two differ, Holm-corrected over all labels, shows a change.";
+  "Change in the share of captions that hallucinate the label, in percentage points. " +
+  "Filled bars: significant in an exact sign test over the images in which the systems differ, Holm-corrected for all labels.";
 
 function changeBars(figure, argument, base, k) {
   /** @type {LabelChange[]} */
@@ -332,7 +332,7 @@ function changeBars(figure, argument, base, k) {
     el(
       "figcaption",
       {},
-      el("span", {}, "Absent objects named: what changed most"),
+      el("span", {}, "Hallucinated labels with the largest changes"),
       saveButton(figure, "labels that changed most"),
     ),
     el(
@@ -340,7 +340,7 @@ function changeBars(figure, argument, base, k) {
       { class: "hint" },
       systemMark(system),
       el("bdi", {}, system),
-      " against ",
+      " compared with ",
       systemMark(argument.systems[base].name),
       el("bdi", {}, argument.systems[base].name),
       ". ",
@@ -361,8 +361,8 @@ function captionPair(argument, texts, base, k) {
       el(
         "p",
         { class: "hint" },
-        "No label’s change is shown by a test, so no pair of captions is picked to illustrate one. ",
-        el("a", { href: link({ page: "captions", order: "disagreement" }) }, "Where captions disagree most"),
+        "No label changed significantly, so no pair of captions is shown as an example. ",
+        el("a", { href: link({ page: "captions", order: "disagreement" }) }, "See the captions that disagree most"),
         ".",
       ),
     );
@@ -428,7 +428,7 @@ function forest(argument, bases) {
           high: row.high,
           dot: row.stars && tone === "untested" ? "changed" : tone,
           door: doorOf(argument, bases[k], k, key),
-          doorName: `${name}: what makes its difference in ${title}`,
+          doorName: `${name}: images that cause the difference in ${title}`,
         };
       });
       const show = (v) => shownChange(v, plain);
@@ -441,10 +441,10 @@ function forest(argument, bases) {
     el(
       "figcaption",
       {},
-      el("span", {}, "Difference to the baseline, points"),
+      el("span", {}, "Difference from the baseline, points"),
       saveButton(figure, argument.title + " differences"),
     ),
-    el("p", { class: "hint" }, "95 % intervals. Filled: the test shows a difference; hollow: it does not."),
+    el("p", { class: "hint" }, "95 % intervals. Filled: significant difference; hollow: no significant difference."),
     forestPlot(panels, many ? 210 : 170),
   );
   return figure;

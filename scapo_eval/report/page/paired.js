@@ -22,11 +22,11 @@
  */
 export const OUTCOMES = {
   differs: "differ",
-  mended: "mended (fewer faults than the baseline)",
-  spoiled: "spoiled (more faults than the baseline)",
-  both: "faults in both, equally many",
-  neither: "no fault in either",
-  only: "only this system has them",
+  mended: "improved (fewer errors than the baseline)",
+  spoiled: "regressed (more errors than the baseline)",
+  both: "equally many errors in both",
+  neither: "no errors in either",
+  only: "only in this system",
 };
 
 /**

@@ -15,9 +15,9 @@
  * @type {Record<string, [string, string]>}
  */
 export const MARKS = {
-  m: ["matcher", "the matcher is wrong"],
-  t: ["truth", "the truth is wrong"],
-  i: ["invented", "really invented"],
+  m: ["matcher", "matcher error"],
+  t: ["truth", "ground truth error"],
+  i: ["invented", "confirmed hallucination"],
   u: ["unsure", "unsure"],
 };
 

@@ -199,8 +199,8 @@ function pairCard(argument) {
     el(
       "details",
       { class: "card", open: address().has("a") || address().has("b") },
-      el("summary", {}, "Any two systems"),
-      el("div", { class: "controls" }, select("a", a, "System "), select("b", b, "against ")),
+      el("summary", {}, "Compare two systems"),
+      el("div", { class: "controls" }, select("a", a, "System "), select("b", b, "compared with ")),
       entry
         ? el(
             "p",

@@ -66,7 +66,7 @@ export class Texts {
   /** What a mark says in words: its label, verdict, and what the caption does with it besides claiming it. */
   described(mark) {
     const use = this.uses[mark.use];
-    if (mark.label < 0) return "a phrase that names nothing";
+    if (mark.label < 0) return "ignore phrase";
     return `${this.labels[mark.label]}: ${mark.verdict}` + (mark.use && use ? `, ${use}` : "");
   }
 

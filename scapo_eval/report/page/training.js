@@ -10,7 +10,7 @@ import { Texts } from "./texts.js";
 
 const HELD_OUT = "evaluation_";
 const OPEN = "guards"; // the group that is not folded
-const TITLES = { [OPEN]: "Guards against gaming" };
+const TITLES = { [OPEN]: "Guards: signs of gaming" };
 /** Steps over which a line is a mean, by the steps of the longest run. */
 const SMOOTHING = { none: () => 0, "": (span) => 2 * Math.ceil(span / 60), strong: (span) => 2 * Math.ceil(span / 16) };
 const ALONG = { "": (run) => run.steps, hours: hoursOf, tokens: tokensOf };
@@ -107,7 +107,11 @@ export function trainingPage({ runs, quantities }, numbers) {
     );
     byId("alarms").replaceChildren(
       el("h3", {}, "Alarms"),
-      el("p", { class: "hint" }, "The step in which each began; marked in its chart, where it has one."),
+      el(
+        "p",
+        { class: "hint" },
+        "The table lists the step at which each alarm started. Alarms are also marked in the charts of their metrics.",
+      ),
       region(
         "Alarms",
         tableOf(
@@ -233,7 +237,7 @@ export function trainingPage({ runs, quantities }, numbers) {
     return chartOf([...linesOf(name, width), ...dots], {
       title,
       percent,
-      meaning: beside ? `${meaning} Dots: the held-out images.` : meaning,
+      meaning: beside ? `${meaning} Dots: held-out images.` : meaning,
       width: room,
       range,
       from: zoom[0],
@@ -305,7 +309,7 @@ export function trainingPage({ runs, quantities }, numbers) {
     const over = SMOOTHING[fields.smoothing.value](span);
     byId("smoothing-hint").textContent =
       over > 1
-        ? `Thick lines are means over ${over} steps, thin ones the logged values; what is logged now and then is never smoothed.`
+        ? `Thick lines are means over ${over} steps, and thin lines are the logged values. Metrics that are logged only at some steps are not smoothed.`
         : "";
     whole.hidden = zoom[0] === null;
     update();
