@@ -69,7 +69,7 @@ class Bench:
         path = tiny.build(lab.folder / family, family)
         with_calm_attention(path)
         self.config: Config = load(lab.config, [f"model.path={path}", *SETTINGS, *changes])
-        self.policy: Policy = load_policy(self.config.model, 1.0, GROUP)
+        self.policy: Policy = load_policy(self.config.model, 1.0, GROUP, lora=self.config.lora, seed=3)
         self.processor = processor_of(self.config.model)
         self.encoded = self.prepared(self.policy)
 
@@ -96,6 +96,15 @@ class Bench:
         own = PolicySampler(self.policy, GROUP.device, self.config.rollout.max_new_tokens, 4)
         pairs = zip(own.sample(self.encoded, 0, 1, 0.0), sampler.sample(self.encoded, 0, 1, 0.0), strict=True)
         return float(np.mean([one.ids == other.ids for one, other in pairs]))
+
+    @torch.no_grad()
+    def learn(self, seed: int) -> None:
+        """Gives the adapters new values."""
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.policy.named_parameters():
+            if parameter.requires_grad:
+                scale = 0.03 if ".lora_B." in name else 0.1
+                parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
 
     @torch.no_grad()
     def change(self) -> None:
@@ -198,6 +207,38 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
         cleanup_dist_env_and_memory()
     gaps = {"before": before, "after": after, "export": of_export, "adapters": of_adapters}
     table.append({"family": family, "greedy_equal": same, **gaps, "sync_seconds": round(seconds, 3)})
+
+
+ATTENTION = "lora.targets=['q_proj', 'k_proj', 'v_proj', 'o_proj']"
+
+
+@pytest.mark.parametrize(
+    ("family", "targets"), [*((family, "lora.targets=[]") for family in FAMILIES[:3]), (FAMILIES[3], ATTENTION)]
+)
+def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
+    lab: Any, tiny: ModuleType, family: str, targets: str, table: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(lab, tiny, family, "lora.rank=4", targets, "rollout.adapters=request")
+    monkeypatch.setattr(VllmSampler, "_send_weights", None)  # an error, if it is called
+    sampler = VllmSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
+    try:
+        sampler.sync()
+        gaps = [bench.gap(sampler.sample(bench.encoded, 1, 4, 1.0))]
+        for seed in (1, 2):
+            bench.learn(seed)
+            assert bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)) > 0.01  # vLLM has the former adapters
+            start = time.perf_counter()
+            sampler.sync()
+            seconds = time.perf_counter() - start
+            gaps.append(bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)))
+            assert bench.same_greedy(sampler) == 1.0
+    finally:
+        sampler.close()
+        cleanup_dist_env_and_memory()
+    assert max(gaps) < LARGEST_GAP
+    for row in table:
+        if row["family"] == family:
+            row |= {"request": max(gaps), "request_seconds": round(seconds, 3)}
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
