@@ -161,13 +161,9 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             module._disable_adapters = False
 
 
-def adapted_layers(model: nn.Module) -> tuple[set[str], set[str]]:
-    """Returns the last parts of the names of the linear layers that have adapters, such as ``q_proj``, and those of the
-    expert stacks that have adapters.
-    """
-    adapted = _adapted(model).items()
-    linear = {name.rpartition(".")[2] for name, layer in adapted if not experts.is_stack(layer)}
-    return linear, {layer.parameter_name for _, layer in adapted if experts.is_stack(layer)}
+def adapted_layers(model: nn.Module) -> list[str]:
+    """Returns the last parts of the names of the linear layers that have adapters, such as ``q_proj``."""
+    return sorted({name.rpartition(".")[2] for name in _adapted(model)})
 
 
 @contextmanager

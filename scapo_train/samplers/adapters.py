@@ -8,7 +8,7 @@ merged into the weights, and all weights are sent.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 from scapo_eval.base.errors import InputError
@@ -21,17 +21,17 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of vLLM's ``max_lora_rank``."""
 
 
-def obstacle(config: Config, stacks: Collection[str], device: str) -> str | None:
+def obstacle(config: Config, model: Any, device: str) -> str | None:
     """Returns the reason why vLLM cannot add the adapters itself, or None.
 
     Args:
         config: Settings of the training run.
-        stacks: Names of the expert stacks that have adapters.
+        model: Configuration of the model, from transformers.
         device: Kind of device that vLLM uses, ``cpu`` or ``cuda``.
     """
     rank, rollout = config.lora.rank, config.rollout
-    if stacks:
-        return f"vLLM's adapters of experts ({', '.join(sorted(stacks))}) are not supported"
+    if getattr(model.get_text_config(), "num_experts", None):
+        return "with adapters, vLLM computes a mixture of experts with kernels that fail on a CPU, and are untested"
     if rank > RANKS[-1]:
         return f"lora.rank = {rank} is more than vLLM's maximum, {RANKS[-1]}"
     if device != "cpu" and config.model.dtype == "float32":
@@ -63,7 +63,7 @@ def sent_alone(config: Config, engine: str, reason: str | None) -> bool:
     return False
 
 
-def engine_settings(config: Config, layers: Collection[str]) -> dict[str, Any]:
+def engine_settings(config: Config, layers: Sequence[str]) -> dict[str, Any]:
     """Returns the arguments of vLLM's ``LLM`` for adapters of the given layers."""
     rank = next(rank for rank in RANKS if rank >= config.lora.rank)
-    return {"enable_lora": True, "max_lora_rank": rank, "lora_target_modules": sorted(layers)}
+    return {"enable_lora": True, "max_lora_rank": rank, "lora_target_modules": list(layers)}

@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -36,7 +36,7 @@ from scapo_eval.files.json_text import dump_json, parse_json
 from ..config import Config
 from ..data import Prompt, Response
 from ..distributed import TIMEOUT, ProcessGroup
-from ..families.lora import adapted_layers, adapter_weights, save_adapter
+from ..families.lora import adapter_weights, save_adapter
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
 from .adapters import obstacle, sent_alone
@@ -105,8 +105,7 @@ class ServerSampler:
         self._syncs = 0
         self._version: str | None = None
         self.name, self._longest, settings = self._examined(config)
-        _, stacks = adapted_layers(policy.vlm)
-        self._only_adapters = sent_alone(config, self.name, _obstacle(config, stacks, settings))
+        self._only_adapters = sent_alone(config, self.name, _obstacle(config, policy.vlm.config, settings))
         self._base = config.model.path, config.model.revision
         if process_group.main:
             self._server.post("resume")  # paused if a run was killed while it sent weights
@@ -184,7 +183,12 @@ class ServerSampler:
         return [response for responses in made for response in responses * copies]
 
     def close(self) -> None:
-        """Removes the files for the server. The server outlives the training run."""
+        """Removes the run's adapters from the server, and the files for the server. The server outlives the training
+        run, and would end if a request named adapters whose files no longer exist.
+        """
+        if self._only_adapters and self._version is not None and self._process_group.main:
+            with suppress(ScapoError):
+                self._server.post(_UNLOAD, [{"lora_name": self._version}])
         self._remove_files()
 
     def _remove_files(self) -> None:
@@ -242,6 +246,8 @@ class ServerSampler:
                 if own.fits(self._dtype)
                 else f"is its model that of {config.model.path}, with the same preprocessor_config.json?"
             )
+            if self._only_adapters:
+                cause += " If a run has sent it all weights (merged adapters), restart it"
             raise ScapoError(
                 f"{self.name} and the trainer do not agree on log-probabilities ({synchronized}): {cause} "
                 "(rollout.check_sync = false disables this check)"
@@ -475,12 +481,12 @@ class Server:
             raise ScapoError(f"{self.url}/{path.partition('?')[0]}: not JSON; is it a vLLM server?") from None
 
 
-def _obstacle(config: Config, stacks: Collection[str], info: dict[str, Any]) -> str | None:
+def _obstacle(config: Config, model: Any, info: dict[str, Any]) -> str | None:
     """Returns the reason why a server cannot add the adapters itself, or None.
 
     Args:
         config: Settings of the training run.
-        stacks: Names of the expert stacks that have adapters.
+        model: Configuration of the model, from transformers.
         info: Settings of the server.
     """
     settings, start = info["vllm_config"], "it was not started with"
@@ -492,7 +498,7 @@ def _obstacle(config: Config, stacks: Collection[str], info: dict[str, Any]) -> 
         return f"{start} --max-lora-rank {config.lora.rank} or more"
     if settings["parallel_config"]["data_parallel_size"] > 1:
         return "with data parallelism, only one of the server's processes would know the adapters"
-    return obstacle(config, stacks, settings["device_config"]["device_type"])
+    return obstacle(config, model, settings["device_config"]["device"])
 
 
 def _reason(content: bytes) -> str:

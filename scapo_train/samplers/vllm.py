@@ -118,8 +118,8 @@ class VllmSampler:
         self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
         self.name = f"vllm {self._vllm.__version__}"
-        layers, stacks = adapted_layers(policy.vlm)
-        self._only_adapters = sent_alone(config, self.name, obstacle(config, stacks, process_group.device.type))
+        against = obstacle(config, policy.vlm.config, process_group.device.type)
+        self._only_adapters = sent_alone(config, self.name, against)
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
         try:
             self._llm = self._vllm.LLM(
@@ -141,7 +141,7 @@ class VllmSampler:
                 generation_config="vllm",  # instead of the sampling settings of the checkpoint
                 # as in the update: after the temperature, and without tokens that are never sampled
                 logprobs_mode="processed_logprobs",
-                **(engine_settings(config, layers) if self._only_adapters else {}),
+                **(engine_settings(config, adapted_layers(policy.vlm)) if self._only_adapters else {}),
             )
         except (OSError, ValueError, RuntimeError) as error:
             why = root_cause(error)
