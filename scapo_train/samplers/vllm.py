@@ -186,7 +186,9 @@ class VllmSampler:
         try:
             with TemporaryDirectory(prefix="scapo-adapters-") as folder:
                 save_adapter(weights, self._policy.vlm, *self._base, Path(folder))
-                self._adapter = LoRARequest(f"policy-{self._syncs}", self._syncs, folder)
+                self._adapter = LoRARequest(
+                    lora_name=f"policy-{self._syncs}", lora_int_id=self._syncs, lora_path=folder
+                )
                 self._llm.llm_engine.add_lora(self._adapter)
         except (OSError, SafetensorError, *_REJECTS) as error:
             raise ScapoError(f"vLLM cannot load the policy's adapters: {root_cause(error)}") from None
