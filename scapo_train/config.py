@@ -242,6 +242,10 @@ class Rollout:
         lookahead: Number of steps, 0 or 1, by which sampling is ahead of the updates. With 1, the responses of the next
             step are sampled with the present weights while the policy is updated. The value 1 requires ``server`` and
             ``loss.engine_correction``.
+        adapters: Form in which vLLM receives adapters (``lora.rank``). With ``request``, only the adapters are sent
+            after an update, and vLLM adds them to its own copy of the base weights. With ``merge``, all weights are
+            sent, with the adapters merged into them. With ``auto``, adapters are sent alone if vLLM supports this
+            (:mod:`scapo_train.samplers.adapters`); otherwise, they are merged, and the reason is logged.
     """
 
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -259,6 +263,7 @@ class Rollout:
     wait_server: float = 600.0
     weights_folder: str = ""
     lookahead: int = 0
+    adapters: Literal["auto", "merge", "request"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -778,6 +783,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append("rollout.lookahead requires rollout.server: on the training GPUs, vLLM sleeps during updates")
     if lookahead and not config.loss.engine_correction:
         reasons.append("rollout.lookahead requires loss.engine_correction (usually 2): responses are one update old")
+    if config.rollout.adapters == "request" and not (config.lora.rank and config.rollout.engine == "vllm"):
+        reasons.append('rollout.adapters = "request" requires lora.rank and rollout.engine = "vllm"')
     unheard = [name for name in config.run.stop_on if name not in ALARMS]
     if unheard:
         reasons.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")

@@ -2,8 +2,8 @@
 
 Its weights are a second copy of a tiny Qwen2.5-VL, which is filled only through ``reload_weights``, under vLLM's names.
 During sleep, the weights are NaN. Like vLLM's encoder and prefix caches, it stores the results for pictures and prompts
-until a reset, and answers from them. ``vllm_train_signatures.json`` contains the declarations of the releases (see
-``unit/test_train_vllm.py``).
+until a reset, and answers from them. Like vLLM, it adds an adapter to its base weights. ``vllm_train_signatures.json``
+contains the declarations of the releases (see ``unit/test_train_vllm.py``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
@@ -44,7 +46,11 @@ def install(version: str, put: Callable[[dict[str, ModuleType], str, ModuleType]
     exceptions = ModuleType("vllm.exceptions")
     for name in ("VLLMClientError", "VLLMServerError"):
         setattr(exceptions, name, type(name, (Exception,), {}))
+    requests = ModuleType("vllm.lora.request")
+    requests.LoRARequest = declared("LoRARequest", record)  # type: ignore[attr-defined]
     put(sys.modules, "vllm", package)
+    put(sys.modules, "vllm.lora", ModuleType("vllm.lora"))
+    put(sys.modules, "vllm.lora.request", requests)
     put(sys.modules, "vllm.exceptions", exceptions)
     return package
 
@@ -111,8 +117,10 @@ class Engine:
         self.caches: dict[str, dict[Any, Tensor]] = {name: {} for name in CACHES}
         self.asked: list[list[int]] = []
         self.calls: list[str] = []
+        self.adapter: tuple[int, dict[str, Tensor]] = 0, {}
         self.llm_engine = SimpleNamespace(
             reset_encoder_cache=lambda: self._forget("encoder"),
+            add_lora=self.add_lora,
             engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown")),
         )
         self.made.append(self)
@@ -154,6 +162,41 @@ class Engine:
         self.model.load_weights(given["kwargs"]["weights_iterator"])
         return [None]
 
+    def add_lora(self, lora_request: Any) -> bool:
+        """Reads an adapter in peft's format in place of the former one."""
+        assert self.given["enable_lora"]
+        folder = Path(lora_request.lora_path)
+        config = json.loads((folder / "adapter_config.json").read_text())
+        if config["r"] > self.given["max_lora_rank"]:
+            raise ValueError(f"LoRA rank {config['r']} is greater than max_lora_rank")
+        weights = load_file(folder / "adapter_model.safetensors")
+        products = {}
+        for name, down in weights.items():
+            if ".lora_A." in name:
+                layer = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+                targets = self.given["lora_target_modules"]
+                assert targets is None or layer.rpartition(".")[2] in targets
+                up = weights[name.replace(".lora_A.", ".lora_B.")]
+                products[layer] = config["lora_alpha"] / config["r"] * up @ down
+        self.adapter = lora_request.lora_int_id, products
+        self.calls.append(f"adapter {lora_request.lora_name}")
+        return True
+
+    @contextmanager
+    def _adapted(self, lora_request: Any) -> Iterator[None]:
+        if lora_request is None:
+            yield
+            return
+        if self.adapter[0] != lora_request.lora_int_id:
+            self.add_lora(lora_request)
+        layers = {name: self.held.get_submodule(name) for name in self.adapter[1]}
+        kept = {name: layer.weight.clone() for name, layer in layers.items()}
+        for name, layer in layers.items():
+            layer.weight += self.adapter[1][name]
+        yield
+        for name, layer in layers.items():
+            layer.weight.copy_(kept[name])
+
     def reset_prefix_cache(self) -> bool:
         """Clears the cache of prompts."""
         self._forget("prefix")
@@ -166,7 +209,8 @@ class Engine:
         assert self.awake == {"weights", "kv_cache"}
         assert len(prompts) == len(sampling_params) > 0
         self.calls.append("generate")
-        return [self._answer(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
+        with self._adapted(given.get("lora_request")):
+            return [self._answer(prompt, params) for prompt, params in zip(prompts, sampling_params, strict=True)]
 
     def _answer(self, prompt: dict[str, Any], params: Any) -> Any:
         assert set(prompt) <= set(self.record["TokensPrompt"])

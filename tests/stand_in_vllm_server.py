@@ -34,6 +34,7 @@ class Server:
         engine: Class of the engine, ``vllm.LLM`` of the stand-in.
         model: Folder of its model.
         dtype: Number format of its weights.
+        rank: Maximum rank of adapters, or 0 to start without adapters.
 
     Attributes:
         calls: Path of each request, with the version of the weights for requests to sample.
@@ -43,8 +44,18 @@ class Server:
         before: Function that is called before each request to sample is answered.
     """
 
-    def __init__(self, engine: Any, model: str, dtype: str) -> None:
-        self.engine = engine(model=model, dtype=dtype, max_model_len=200, logprobs_mode="processed_logprobs", **FLAGS)
+    def __init__(self, engine: Any, model: str, dtype: str, rank: int = 0) -> None:
+        flags = {**FLAGS, "max_model_len": 200, "logprobs_mode": "processed_logprobs"}
+        if rank:
+            flags |= {"enable_lora": True, "max_lora_rank": rank, "lora_target_modules": None}
+        self.engine = engine(model=model, dtype=dtype, **flags)
+        self.info: dict[str, Any] = {
+            "lora_config": {"max_lora_rank": rank} if rank else None,
+            "parallel_config": {"data_parallel_size": 1},
+            "device_config": {"device": "cpu"},
+        }
+        self.environment = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": True}
+        self.adapters: dict[str, Any] = {}
         self.settings = {"dtype": f"torch.{dtype}", "logprobs_mode": "processed_logprobs", "max_model_len": 200}
         self.version = "default"
         self.paused = False
@@ -73,6 +84,8 @@ class Server:
             return status, {"error": {"message": message, "code": status}}
         if name == "inference/v1/generate":
             self.before()
+        if (model := body.get("model")) is not None and model not in self.adapters:
+            return 404, {"error": {"message": f"The model `{model}` does not exist.", "code": 404}}
         with self._lock, torch.no_grad():
             if name not in ("health", "version", "server_info"):
                 self.calls.append(f"{name} {self.version}" if name == "inference/v1/generate" else name)
@@ -85,7 +98,7 @@ class Server:
         return {"version": "0.32.0"}
 
     def _server_info(self, body: Any) -> Any:
-        return {"vllm_config": {"model_config": self.settings}}
+        return {"vllm_config": {"model_config": self.settings, **self.info}, "vllm_env": self.environment}
 
     def _pause(self, body: Any) -> Any:
         self.paused = True
@@ -108,6 +121,18 @@ class Server:
         self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         return {"results": [None]}
 
+    def _load_lora_adapter(self, body: Any) -> str:
+        assert self.paused
+        assert body["lora_name"] not in self.adapters
+        self.counts["adapters"] += 1
+        self.adapters[body["lora_name"]] = SimpleNamespace(lora_int_id=self.counts["adapters"], **body)
+        self.engine.add_lora(self.adapters[body["lora_name"]])
+        return "Success: added"
+
+    def _unload_lora_adapter(self, body: Any) -> str:
+        del self.adapters[body["lora_name"]]
+        return "Success: removed"
+
     def _reset_prefix_cache(self, body: Any) -> Any:
         return {"success": self.engine.reset_prefix_cache()}
 
@@ -126,7 +151,8 @@ class Server:
         data = base64.b64decode(part["url"].partition(",")[2])
         picture = Image.open(io.BytesIO(data)).convert("RGB")
         prompt = {"prompt_token_ids": body["token_ids"], "multi_modal_data": {"image": picture}}
-        (made,) = self.engine.generate([prompt], [SimpleNamespace(**settings)])
+        adapter = self.adapters.get(body["model"])
+        (made,) = self.engine.generate([prompt], [SimpleNamespace(**settings)], lora_request=adapter)
         self.drawn += [(self.version, tuple(made.prompt_token_ids), each.token_ids) for each in made.outputs]
         reply = {
             "prompt_token_ids": list(made.prompt_token_ids),
@@ -161,7 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, body: Any) -> None:
         status, content = self.owner.answer(self.path, body)
-        data = b"" if content is None else json.dumps(content).encode()
+        text = content if isinstance(content, str) else "" if content is None else json.dumps(content)
+        data = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -26,7 +26,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -35,7 +34,7 @@ from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json, read_json
 
 from ..families.experts import has_stacks
-from ..families.lora import adapter_weights, merged_weights, save_adapter_config, unwrapped
+from ..families.lora import adapter_weights, merged_weights, save_adapter, unwrapped
 from .tensor_files import INDEX, Reader, Writer
 
 logger = logging.getLogger(__name__)
@@ -240,11 +239,10 @@ def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: to
     Raises:
         InputError: If the disk is full or not writable. An existing folder remains unchanged.
     """
-    weights = {name: weight.to("cpu", dtype).contiguous() for name, weight in adapter_weights(model).items()}
+    weights = adapter_weights(model, dtype)
 
     def write(part: Path) -> dict[str, bytes]:
-        save_file(weights, part / "adapter_model.safetensors", {"format": "pt"})
-        save_adapter_config(model, base, revision, part)
+        save_adapter(weights, model, base, revision, part)
         return {}
 
     _write_folder(folder, write)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -160,6 +161,34 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             module._disable_adapters = False
 
 
+def adapted_layers(model: nn.Module) -> list[str]:
+    """Returns the last parts of the names of the linear layers that have adapters, such as ``q_proj``."""
+    return sorted({name.rpartition(".")[2] for name in _adapted(model)})
+
+
+@contextmanager
+def trial_adapters(model: nn.Module) -> Iterator[None]:
+    """Gives the adapters trial values in a ``with`` block, because the output of new adapters is zero.
+
+    The trial values change the outputs of a layer by about 4 % of the magnitude of its inputs. They are the same on all
+    ranks that have the same shard.
+    """
+    kept: list[tuple[Tensor, Tensor]] = []
+    with torch.no_grad():
+        for layer in _adapted(model).values():
+            up = layer.lora_B[_NAME].weight
+            own = up.to_local() if isinstance(up, DTensor) else up
+            kept.append((own, own.clone()))
+            waves = torch.arange(own.numel(), device=own.device, dtype=own.dtype).sin_()
+            own.copy_(waves.view_as(own) * (0.1 * layer.r[_NAME] ** 0.5 / layer.lora_alpha[_NAME]))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for own, values in kept:
+                own.copy_(values)
+
+
 @contextmanager
 def unwrapped(model: nn.Module) -> Iterator[None]:
     """Removes peft's modules around stacks of experts within a ``with`` block, so that code can find the stacks by
@@ -194,17 +223,22 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
             yield plain, with_layout(name, _whole(parameter.detach().to(dtype)))
 
 
-def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the unsharded adapter weights by their names in peft's files. All ranks must call this function."""
+def adapter_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """Returns the unsharded adapter weights in host memory, by their names in peft's files. All ranks must call this
+    function.
+    """
     return {
-        f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
+        f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach()).to("cpu", dtype).contiguous()
         for name, parameter in model.named_parameters()
         if _of_adapter(name)
     }
 
 
-def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> None:
-    """Writes ``adapter_config.json``, which describes the adapter weights and names their base model."""
+def save_adapter(weights: dict[str, Tensor], vlm: Any, base: str, revision: str, folder: Path) -> None:
+    """Writes peft's files: the weights from :func:`adapter_weights`, and ``adapter_config.json``, which describes them
+    and names their base model.
+    """
+    save_file(weights, folder / "adapter_model.safetensors", {"format": "pt"})
     config = copy.copy(vlm.peft_config[_NAME])
     config.base_model_name_or_path, config.revision, config.inference_mode = base, revision or None, True
     config.save_pretrained(str(folder))

@@ -1,8 +1,9 @@
 """Sampling of responses with a vLLM server, on other GPUs or another machine than the training.
 
 The trainer sends token ids and pictures, and receives token ids, log-probabilities, and the version of the weights that
-sampled each token (``/inference/v1/generate``). ``sync`` writes the policy's weights to a folder that the server can
-read, and has the server load them under a new version. Responses with another version are an error: the server was
+sampled each token (``/inference/v1/generate``). ``sync`` writes the policy's weights, or only its adapters
+(:mod:`scapo_train.samplers.adapters`), to a folder that the server can read, and has the server load them under a new
+version. Responses with another version are an error: the server was
 restarted, or has received weights from another run. The module requires vLLM 0.32 or later, started with
 :data:`START`. The requests that load weights have no password: keep the server's port inside your cluster.
 """
@@ -35,11 +36,14 @@ from scapo_eval.files.json_text import dump_json, parse_json
 from ..config import Config
 from ..data import Prompt, Response
 from ..distributed import TIMEOUT, ProcessGroup
+from ..families.lora import adapter_weights, save_adapter
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
+from .adapters import obstacle, sent_alone
 from .vllm import (
     CHECKED_TOKENS,
     SYNCHRONIZED,
+    check_adapters,
     checked_prompts,
     engine_seed,
     gap_of,
@@ -59,13 +63,20 @@ START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-m
 KEY = "VLLM_API_KEY"
 """Environment variable with the server's key, if it has one (vLLM's own name)."""
 
+UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+"""Environment variable with which, and with ``--enable-lora``, a server accepts adapters."""
+
 WEIGHTS = "weights_of_server"
-"""Folder of the weights for the server. Every ``sync`` writes it anew, and removes it when the server has read it."""
+"""Folder of the weights for the server. Weights are removed when the server has read them, and adapters
+at the next ``sync``."""
 
 _PART_BYTES = 4 << 30
 """Maximum size of a weight file, and host memory that writing needs."""
 
 _CONNECT_SECONDS = 10.0
+
+_LOAD, _UNLOAD = "v1/load_lora_adapter", "v1/unload_lora_adapter"
+"""Paths for adapters. The replies are plain text."""
 
 
 class ServerSampler:
@@ -93,7 +104,9 @@ class ServerSampler:
         self._run: str = process_group.gather(secrets.token_hex(4))[0]
         self._syncs = 0
         self._version: str | None = None
-        self.name, self._longest = self._examined(config)
+        self.name, self._longest, settings = self._examined(config)
+        self._only_adapters = sent_alone(config, self.name, _obstacle(config, policy.vlm.config, settings))
+        self._base = config.model.path, config.model.revision
         if process_group.main:
             self._server.post("resume")  # paused if a run was killed while it sent weights
         process_group.gather(None)
@@ -102,7 +115,8 @@ class ServerSampler:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Has the server load the policy's weights, and clear caches that were computed with the previous weights.
+        """Has the server load the policy's weights or only its adapters, and clear caches that were computed with the
+        previous weights.
 
         Raises:
             ScapoError: If the weights cannot be written, or the server does not load them. The error is raised on every
@@ -117,8 +131,8 @@ class ServerSampler:
                 self._load(version)
             except ScapoError as error:
                 fault = str(error)
-        if self._process_group.main:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if not self._only_adapters:  # vLLM reads adapters again if it has removed them from its memory
+            self._remove_files()
         if (reason := self._process_group.gather(fault)[0]) is not None:
             raise ScapoError(reason)
         self._version = version
@@ -156,15 +170,35 @@ class ServerSampler:
             max_tokens=max_tokens or self._max_new_tokens,
         )
         bodies = [self._body(prompt, settings(seed=engine_seed(seed, prompt.index))) for prompt in prompts]
-        replies = self._server.post("inference/v1/generate", bodies)
+        try:
+            replies = self._server.post("inference/v1/generate", bodies)
+        except ServerFault as error:
+            if self._only_adapters and error.status == 404 and self._version is not None:
+                raise ScapoError(
+                    f"{self.name} has no adapter {self._version} of this run: it was restarted; continue with --resume "
+                    "auto"
+                ) from None
+            raise
         made = [self._responses(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
         return [response for responses in made for response in responses * copies]
 
     def close(self) -> None:
-        """Does nothing, because the server outlives the training run."""
+        """Removes the run's adapters from the server, and the files for the server. The server outlives the training
+        run, and would end if a request named adapters whose files no longer exist.
+        """
+        if self._only_adapters and self._version is not None and self._process_group.main:
+            with suppress(ScapoError):
+                self._server.post(_UNLOAD, [{"lora_name": self._version}])
+        self._remove_files()
 
-    def _examined(self, config: Config) -> tuple[str, int]:
-        """Waits for the server, checks its settings, and returns its name and the maximum length of a sequence."""
+    def _remove_files(self) -> None:
+        if self._process_group.main:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _examined(self, config: Config) -> tuple[str, int, dict[str, Any]]:
+        """Waits for the server, checks its settings, and returns its name, the maximum length of a sequence, and all of
+        its settings.
+        """
         self._server.wait(config.rollout.wait_server)
         (version,) = self._server.get("version")
         name = f"vllm {version.get('version') if isinstance(version, dict) else '?'} at {self._server.url}"
@@ -181,7 +215,7 @@ class ServerSampler:
             if found[option] != value:
                 value = value.removeprefix("torch.")
                 raise ScapoError(f"{name} has {option} {found[option]}: start it with {option} {value}")
-        return name, longest
+        return name, longest, info
 
     def _check(self, config: Config, processor: Any) -> None:
         """Compares log-probabilities for responses to pictures between the server and the trainer, before and after the
@@ -212,13 +246,18 @@ class ServerSampler:
                 if own.fits(self._dtype)
                 else f"is its model that of {config.model.path}, with the same preprocessor_config.json?"
             )
+            if self._only_adapters:
+                cause += " If a run has sent it all weights (merged adapters), restart it"
             raise ScapoError(
                 f"{self.name} and the trainer do not agree on log-probabilities ({synchronized}): {cause} "
                 "(rollout.check_sync = false disables this check)"
             )
+        if self._only_adapters:
+            check_adapters(self._policy, self._process_group, encoded, self.sync, answer, self.name, self._dtype)
 
     def _written(self) -> str | None:
-        """Gathers the weights and writes them on the first rank. All ranks must call this function.
+        """Gathers the weights, or only the adapters, and writes them on the first rank. All ranks must call this
+        function.
 
         Returns:
             The reason why the weights cannot be written, or None.
@@ -231,16 +270,24 @@ class ServerSampler:
             try:
                 save_file(part, self._folder / f"model-{number:05d}.safetensors", {"format": "pt"})
             except (OSError, SafetensorError) as error:
-                return f"{self._folder}: the weights for the server cannot be written: {_one_line(error)}"
+                return self._unwritable(error)
             part.clear()
             return None
 
+        self._remove_files()  # adapters of the previous synchronization, or files of a run that was killed
         if self._process_group.main:
-            shutil.rmtree(self._folder, ignore_errors=True)  # of a run that was killed
             try:
                 self._folder.mkdir(parents=True)
             except OSError as error:
-                fault = f"{self._folder}: the weights for the server cannot be written: {_one_line(error)}"
+                fault = self._unwritable(error)
+        if self._only_adapters:
+            adapters = adapter_weights(self._policy.vlm, self._dtype)
+            if self._process_group.main and fault is None:
+                try:
+                    save_adapter(adapters, self._policy.vlm, *self._base, self._folder)
+                except (OSError, SafetensorError) as error:
+                    fault = self._unwritable(error)
+            return fault
         for name, weight in weights(self._policy, self._dtype):  # collective: continues after a fault
             if not self._process_group.main or fault is not None:
                 continue
@@ -249,14 +296,21 @@ class ServerSampler:
                 fault = write()
         return write() if self._process_group.main and fault is None and part else fault
 
+    def _unwritable(self, error: Exception) -> str:
+        return f"{self._folder}: the weights for the server cannot be written: {_one_line(error)}"
+
     def _load(self, version: str) -> None:
         """Has the server load the weights in the folder, under a new version."""
-        ask = self._server.post
+        ask, folder = self._server.post, str(self._folder)
         ask("pause?mode=wait")  # a request must not be sampled with two versions
         try:
-            arguments = {"method": "reload_weights", "kwargs": {"weights_path": str(self._folder)}}
             try:
-                ask("collective_rpc", [arguments])
+                if self._only_adapters:
+                    ask(_LOAD, [{"lora_name": version, "lora_path": folder}])
+                    if self._version is not None:
+                        ask(_UNLOAD, [{"lora_name": self._version}])
+                else:
+                    ask("collective_rpc", [{"method": "reload_weights", "kwargs": {"weights_path": folder}}])
             except ServerFault as error:
                 raise ScapoError(
                     f"{self.name} does not load the policy's weights from {self._folder}: {error.why}; the server must "
@@ -288,6 +342,7 @@ class ServerSampler:
             "content_parts": [{"type": "image_url", "url": url} for url in urls] or None,
             "sampling_params": settings,
             "return_token_ids": True,
+            "model": self._version if self._only_adapters else None,  # None is the base model
         }
 
     def _responses(self, prompt: Prompt, reply: Any) -> list[Response]:
@@ -330,12 +385,13 @@ class ServerFault(ScapoError):
     """Error that is raised if a server rejects a request.
 
     Attributes:
+        status: HTTP status.
         why: Reason from the server.
     """
 
-    def __init__(self, message: str, why: str) -> None:
+    def __init__(self, message: str, status: int, why: str) -> None:
         super().__init__(message)
-        self.why = why
+        self.status, self.why = status, why
 
 
 class Server:
@@ -418,11 +474,31 @@ class Server:
                 message += f"; start it with {START}"
             elif reply.status == 401:
                 message += f"; set {KEY}"
-            raise ServerFault(message, why)
+            raise ServerFault(message, reply.status, why)
         try:
-            return parse_json(content) if content else None
+            return parse_json(content) if content and path not in (_LOAD, _UNLOAD) else None
         except ValueError:
             raise ScapoError(f"{self.url}/{path.partition('?')[0]}: not JSON; is it a vLLM server?") from None
+
+
+def _obstacle(config: Config, model: Any, info: dict[str, Any]) -> str | None:
+    """Returns the reason why a server cannot add the adapters itself, or None.
+
+    Args:
+        config: Settings of the training run.
+        model: Configuration of the model, from transformers.
+        info: Settings of the server.
+    """
+    settings, start = info["vllm_config"], "it was not started with"
+    if (lora := settings.get("lora_config")) is None:
+        return f"{start} --enable-lora"
+    if not info.get("vllm_env", {}).get(UPDATING):
+        return f"{start} {UPDATING}=1"
+    if lora["max_lora_rank"] < config.lora.rank:
+        return f"{start} --max-lora-rank {config.lora.rank} or more"
+    if settings["parallel_config"]["data_parallel_size"] > 1:
+        return "with data parallelism, only one of the server's processes would know the adapters"
+    return obstacle(config, model, settings["device_config"]["device"])
 
 
 def _reason(content: bytes) -> str:

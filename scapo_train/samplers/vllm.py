@@ -1,7 +1,8 @@
 """Sampling of responses with vLLM in the training processes, on the same GPUs as training (colocated).
 
 During the policy update, vLLM sleeps and keeps neither weights nor caches on the GPU. ``sync`` allocates vLLM's weights
-again and overwrites them with the policy's weights. ``sample`` allocates the cache, draws the samples, and puts the
+again and overwrites them with the policy's weights, or sends only the policy's adapters
+(:mod:`scapo_train.samplers.adapters`). ``sample`` allocates the cache, draws the samples, and puts the
 engine to sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the
 processes that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples
 responses to the prompts of all these ranks. The module requires vLLM 0.20 or later.
@@ -13,15 +14,17 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor
 
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
@@ -32,9 +35,17 @@ from scapo_eval.files.json_text import read_json
 from ..config import Config
 from ..data import Prompt, Prompts, Response, read_prompts, seed_of
 from ..distributed import ProcessGroup
-from ..families.lora import merged_weights
+from ..families.lora import (
+    adapted_layers,
+    adapter_weights,
+    adapters_off,
+    merged_weights,
+    save_adapter,
+    trial_adapters,
+)
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
+from .adapters import engine_settings, obstacle, sent_alone
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +70,9 @@ normalization causes a difference of 1.
 """
 
 SYNCHRONIZED = "%s: weights synchronized in %.1f s; log-probabilities as the trainer's: %s"
+
+_REJECTS = (ValueError, KeyError, AttributeError, RuntimeError, AssertionError)
+"""Errors that vLLM raises for weights that do not fit."""
 
 _BIAS = -100.0
 """Logit bias of tokens that are never sampled. It is the smallest value that vLLM accepts, and it multiplies the
@@ -103,14 +117,17 @@ class VllmSampler:
         pictures = max(len(source.pictures) for source in read_prompts(config.data.train, config.data.images))
         self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
+        self.name = f"vllm {self._vllm.__version__}"
+        against = obstacle(config, policy.vlm.config, process_group.device.type)
+        self._only_adapters = sent_alone(config, self.name, against)
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
         try:
             self._llm = self._vllm.LLM(
                 model=model.path,
                 revision=model.revision or None,
                 dtype=model.dtype,
-                # without the check, there is no comparison that needs the weights from the disk
-                load_format="auto" if rollout.check_sync else "dummy",
+                # the check and the adapters need the weights from the disk
+                load_format="auto" if rollout.check_sync or self._only_adapters else "dummy",
                 seed=run.seed,
                 tensor_parallel_size=rollout.tensor_parallel,
                 distributed_executor_backend="external_launcher" if process_group.size > 1 else "uni",
@@ -124,13 +141,16 @@ class VllmSampler:
                 generation_config="vllm",  # instead of the sampling settings of the checkpoint
                 # as in the update: after the temperature, and without tokens that are never sampled
                 logprobs_mode="processed_logprobs",
+                **(engine_settings(config, adapted_layers(policy.vlm)) if self._only_adapters else {}),
             )
         except (OSError, ValueError, RuntimeError) as error:
             why = root_cause(error)
             if "leep mode" in why:
                 why += ": set rollout.sleep = false"
             raise ScapoError(f"vLLM cannot load {model.path}: {why}") from None
-        self.name = f"vllm {self._vllm.__version__}"
+        self._base = model.path, model.revision
+        self._adapter: Any = None  # vLLM's request for the adapters of the last synchronization
+        self._syncs = 0
         self._sleep_level = rollout.sleep_level if rollout.sleep else 0
         self._awake = {"weights", "kv_cache"}
         self._has_weights = True
@@ -142,29 +162,50 @@ class VllmSampler:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Copies the policy's weights to vLLM, and clears caches that were computed with the previous weights.
+        """Copies the policy's weights or only its adapters to vLLM, and clears caches that were computed with the
+        previous weights.
 
         Raises:
-            ScapoError: If vLLM has no weight with the same name as a weight of the policy, or if a weight of vLLM was
-                not set.
+            ScapoError: If vLLM has no weight with the same name as a weight of the policy, if a weight of vLLM was not
+                set, or if vLLM rejects the adapters.
         """
         self._wake("weights")
+        if self._only_adapters:
+            self._send_adapters()
+        else:
+            self._send_weights()
+        self._has_weights = True
+        if not self._llm.reset_prefix_cache():
+            raise ScapoError("vLLM keeps its prefix cache: a request is still running")
+        self._llm.llm_engine.reset_encoder_cache()
+
+    def _send_adapters(self) -> None:
+        from vllm.lora.request import LoRARequest
+
+        weights, self._syncs = adapter_weights(self._policy.vlm, self._dtype), self._syncs + 1
+        try:
+            with TemporaryDirectory(prefix="scapo-adapters-") as folder:
+                save_adapter(weights, self._policy.vlm, *self._base, Path(folder))
+                self._adapter = LoRARequest(
+                    lora_name=f"policy-{self._syncs}", lora_int_id=self._syncs, lora_path=folder
+                )
+                self._llm.llm_engine.add_lora(self._adapter)
+        except (OSError, SafetensorError, *_REJECTS) as error:
+            raise ScapoError(f"vLLM cannot load the policy's adapters: {root_cause(error)}") from None
+
+    def _send_weights(self) -> None:
         if self._process_group.device.type == "cpu":
             self._llm.apply_model(_unpacked)
         try:
             given = {"weights_iterator": weights(self._policy, self._dtype)}
             self._llm.collective_rpc("reload_weights", kwargs=given)
-        except (ValueError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
+        except _REJECTS as error:
             raise ScapoError(f"vLLM cannot load the policy's weights: {root_cause(error)}") from None
         (names,) = self._llm.apply_model(lambda model: {name for name, _ in model.named_parameters()})
         if missing := sorted(names - self._loaded):
             raise ScapoError(
                 f"{len(missing)} weights of vLLM's model do not exist in the policy: {', '.join(missing[:5])}"
             )
-        self._has_weights = True
-        if not self._llm.reset_prefix_cache():
-            raise ScapoError("vLLM keeps its prefix cache: a request is still running")
-        self._llm.llm_engine.reset_encoder_cache()
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """Implements ``sample`` of :class:`~scapo_train.rollout.Sampler`. The responses contain vLLM's
@@ -235,7 +276,8 @@ class VllmSampler:
             for request in together
         ]
         try:
-            outputs = self._llm.generate(requests, settings, use_tqdm=False) if requests else []
+            made = partial(self._llm.generate, use_tqdm=False, lora_request=self._adapter)
+            outputs = made(requests, settings) if requests else []
         except faults()[0] as error:
             raise ScapoError(f"vLLM refuses a prompt: {root_cause(error)}") from None
         mine = slice(before, before + len(rank_requests))
@@ -304,6 +346,10 @@ class VllmSampler:
                 f"{self.name} and the trainer do not agree on log-probabilities ({synchronized}): {cause} "
                 "(rollout.check_sync = false disables this check)"
             )
+        if self._only_adapters:
+            check_adapters(
+                self._policy, self._process_group, encoded, self.sync, partial(answer, encoded), self.name, self._dtype
+            )
 
 
 class Gap(NamedTuple):
@@ -354,6 +400,44 @@ def gap_of(
     apart = np.abs(logprobs - np.concatenate(given))
     total, number = process_group.sum(float(apart.sum()), float(len(apart)))
     return Gap(total / number, _largest(process_group, float(apart.max())))
+
+
+def check_adapters(
+    policy: Policy,
+    process_group: ProcessGroup,
+    encoded: Sequence[EncodedPrompt],
+    sync: Callable[[], None],
+    answer: Callable[[], list[Response]],
+    engine: str,
+    dtype: torch.dtype,
+) -> None:
+    """Checks that an engine applies adapters as the trainer does. Because new adapters change nothing, they have trial
+    values during the check.
+
+    Args:
+        policy: Model of the trainer, with adapters.
+        process_group: Group of all processes in the training run.
+        encoded: Encoded prompts.
+        sync: Function that sends the adapters to the engine.
+        answer: Function that returns one response to each prompt.
+        engine: Name of the engine.
+        dtype: Number format of the engine.
+
+    Raises:
+        ScapoError: If the log-probabilities differ, or are closer to those of the policy without adapters.
+    """
+    with trial_adapters(policy.vlm):
+        sync()
+        responses = answer()
+        gap = gap_of(policy, process_group, encoded, responses)
+        with adapters_off(policy.vlm):
+            without = gap_of(policy, process_group, encoded, responses)
+    sync()
+    if not gap.fits(dtype) or gap.mean >= without.mean:
+        raise ScapoError(
+            f"{engine} does not apply adapters as the trainer does (log-probabilities differ by {gap}; without the "
+            f'adapters, by {without}): set rollout.adapters = "merge" (rollout.check_sync = false disables this check)'
+        )
 
 
 def _largest(process_group: ProcessGroup, value: float) -> float:

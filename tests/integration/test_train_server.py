@@ -69,8 +69,8 @@ def serve(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., A
     engine = stand_in.install(NEWEST, lambda *_: None).LLM  # the trainer itself does not import vLLM
     running: list[Any] = []
 
-    def start(dtype: str = "float32") -> Any:
-        running.append(stand_in_server.Server(engine, load(lab.config).model.path, dtype))
+    def start(dtype: str = "float32", rank: int = 0) -> Any:
+        running.append(stand_in_server.Server(engine, load(lab.config).model.path, dtype, rank))
         return running[-1]
 
     yield start
@@ -91,7 +91,8 @@ class Bench:
     def __init__(self, lab: Any, server: Any, *changes: str) -> None:
         output = f"run.output={lab.folder / 'run'}"
         self.config: Config = load(lab.config, [output, *settings(server, *changes)])
-        self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, GROUP)
+        temperature, lora = self.config.rollout.temperature, self.config.lora
+        self.policy: Policy = load_policy(self.config.model, temperature, GROUP, lora=lora, seed=3)
         self.processor = load_processor(self.config.model.path)
         maker = Prompts(read_prompts(self.config.data.train, self.config.data.images), self.processor, 0)
         self.encoded: list[EncodedPrompt] = encode(self.policy, maker.take(range(4)), GROUP.device)
@@ -112,8 +113,8 @@ class Bench:
     def change(self) -> None:
         generator = torch.Generator().manual_seed(1)
         for parameter in self.policy.language_model.parameters():
-            if parameter.ndim > 1:
-                parameter += 0.7 * parameter.std() * torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim > 1 and parameter.requires_grad:
+                parameter += 0.7 * (parameter.std() or 0.3) * torch.randn(parameter.shape, generator=generator)
 
 
 def test_it_answers_with_the_weights_of_the_last_synchronization(lab: Any, serve: Any) -> None:
@@ -161,6 +162,56 @@ def test_responses_have_the_log_probabilities_of_the_update(lab: Any, serve: Any
     assert np.abs(given - found).max() <= 2**-23 * np.abs(found).max()  # the given ones are rounded to float32
     greedy = bench.sampler().sample(bench.encoded, 0, 2, 0.0)
     assert [each.ids for each in greedy] == [ids for ids in bench.own() for _ in range(2)]
+
+
+def test_only_adapters_are_sent(lab: Any, serve: Any) -> None:
+    pytest.importorskip("peft")
+    server = serve("float64", 8)
+    bench = Bench(lab, server, EXACT, "lora.rank=8")
+    sampler = bench.sampler()
+    bench.change()
+    stale = bench.greedy(sampler)
+    server.calls.clear()
+    sampler.sync()
+    assert server.calls == [LOADED[0], "v1/load_lora_adapter", "v1/unload_lora_adapter", *LOADED[2:]]
+    assert bench.greedy(sampler) == bench.own() != stale
+    folder = bench.config.run.output / Path(WEIGHTS)
+    assert [path.name for path in sorted(folder.iterdir())] == ["adapter_config.json", "adapter_model.safetensors"]
+    server.engine.adapter = 0, {}  # evicted by another run: the server reads the files again
+    assert bench.greedy(sampler) == bench.own()
+    Bench(lab, server, EXACT, "lora.rank=8", f"rollout.weights_folder={lab.folder / 'other'}").sampler().sync()
+    with pytest.raises(ScapoError, match=r"sampled with weights of version \w{8}-4, not \w{8}-4 of this run"):
+        bench.greedy(sampler)
+    server.adapters.clear()
+    with pytest.raises(
+        ScapoError, match=r"has no adapter \w{8}-4 of this run: it was restarted; continue with --resume"
+    ):
+        bench.greedy(sampler)
+    sampler.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.info.update(lora_config=None), "it was not started with --enable-lora"),
+        (lambda s: s.environment.clear(), "it was not started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"),
+        (lambda s: s.info["lora_config"].update(max_lora_rank=4), "it was not started with --max-lora-rank 8 or more"),
+        (lambda s: s.info["parallel_config"].update(data_parallel_size=2), "with data parallelism, only one of the se"),
+        (lambda s: s.info["device_config"].update(device="cuda"), "on GPUs, vLLM computes adapters only in bfloat16"),
+    ],
+)
+def test_adapters_that_the_server_does_not_support_are_merged(
+    lab: Any, serve: Any, caplog: pytest.LogCaptureFixture, change: Callable[[Any], Any], said: str
+) -> None:
+    pytest.importorskip("peft")
+    caplog.set_level(logging.INFO, "scapo_train")
+    server = serve("float32", 8)
+    change(server)
+    bench = Bench(lab, server, "lora.rank=8", "rollout.check_sync=false")
+    bench.sampler().sync()
+    assert f"adapters are merged into the weights that are sent: {said}" in caplog.text
+    assert server.calls[-len(LOADED) :] == list(LOADED)
 
 
 def broken(server: Any, path: str, status: int, message: str) -> None:

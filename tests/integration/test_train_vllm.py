@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -56,7 +57,8 @@ class Bench:
 
     def __init__(self, lab: Any, *changes: str) -> None:
         self.config: Config = load(lab.config, ["rollout.engine=vllm", EXACT, *changes])
-        self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, PROCESS_GROUP)
+        temperature, lora = self.config.rollout.temperature, self.config.lora
+        self.policy: Policy = load_policy(self.config.model, temperature, PROCESS_GROUP, lora=lora, seed=3)
         self.processor = load_processor(self.config.model.path)
         maker = Prompts(read_prompts(self.config.data.train, self.config.data.images), self.processor, 0)
         self.encoded: list[EncodedPrompt] = encode(self.policy, maker.take(range(4)), PROCESS_GROUP.device)
@@ -81,6 +83,14 @@ class Bench:
             if part in name and parameter.ndim > 1:
                 parameter += scale * parameter.std() * torch.randn(parameter.shape, generator=generator)
         self.encoded = encode(self.policy, [each.prompt for each in self.encoded], PROCESS_GROUP.device)
+
+    @torch.no_grad()
+    def learn(self, seed: int) -> None:
+        """Gives the adapters new values."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.policy.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
 @pytest.fixture
@@ -172,6 +182,73 @@ def test_a_prefix_cache_in_use_is_an_error(lab: Any, vllm: Any, monkeypatch: pyt
     monkeypatch.setattr(vllm.LLM, "reset_prefix_cache", lambda self: False)
     with pytest.raises(ScapoError, match="a request is still running"):
         sampler.sync()
+
+
+ADAPTERS = ("lora.rank=9", "rollout.sleep_level=1")
+
+
+@pytest.mark.parametrize("version", stand_in.releases())
+def test_only_adapters_are_sent(lab: Any, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    pytest.importorskip("peft")
+    package = stand_in.install(version, monkeypatch.setitem)
+    bench = Bench(lab, *ADAPTERS)
+    initial = [parameter.clone() for parameter in bench.policy.parameters()]
+    sampler = bench.sampler()
+    assert all(map(torch.equal, initial, bench.policy.parameters()))  # the check leaves no trial values
+    (engine,) = package.made
+    assert engine.given["max_lora_rank"] == 16
+    assert "q_proj" in engine.given["lora_target_modules"]
+    assert engine.calls.count("generate") == 6  # four prompts one by one, initial and trial values
+    assert bench.greedy(sampler) == bench.own()
+    answers = [bench.own()]
+    for seed in (1, 2):
+        bench.learn(seed)
+        assert bench.greedy(sampler) == answers[-1]  # with the adapters of the last synchronization
+        sampler.sync()
+        answers.append(bench.own())
+        assert answers[-1] not in answers[:-1]
+        assert bench.greedy(sampler) == bench.greedy(sampler) == answers[-1]
+    assert "reload" not in engine.calls
+    assert [call for call in engine.calls if call.startswith("adapter")] == [f"adapter policy-{k}" for k in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["rollout.sleep_level=2"], "rollout.sleep_level = 2 discards vLLM's base weights"),
+        (["lora.rank=513"], "lora.rank = 513 is more than vLLM's maximum, 512"),
+    ],
+)
+def test_adapters_that_vllm_does_not_support_are_merged(
+    lab: Any, vllm: Any, caplog: pytest.LogCaptureFixture, changes: list[str], said: str
+) -> None:
+    pytest.importorskip("peft")
+    caplog.set_level(logging.INFO, "scapo_train")
+    bench = Bench(lab, *ADAPTERS, *changes)
+    sampler = bench.sampler()
+    assert f"vllm {NEWEST}: adapters are merged into the weights that are sent: {said}" in caplog.text
+    bench.learn(1)
+    sampler.sync()
+    assert bench.greedy(sampler) == bench.own()
+    assert not {"enable_lora", "max_lora_rank"} & {*vllm.made[0].given}
+    with pytest.raises(InputError, match=re.escape(f'rollout.adapters = "request": {said}')):
+        Bench(lab, *ADAPTERS, *changes, "rollout.adapters=request").sampler()
+
+
+def test_adapters_that_vllm_ignores_stop_the_run(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    bench = Bench(lab, *ADAPTERS, "rollout.check_sync=true")
+    monkeypatch.setattr(vllm.LLM, "add_lora", lambda self, request: None)
+    monkeypatch.setattr(vllm.LLM, "_adapted", lambda self, request: contextlib.nullcontext())
+    with pytest.raises(ScapoError, match=r'does not apply adapters as the trainer does .*: set rollout.adapters = "me'):
+        bench.sampler()
+
+    def full(self: Any, request: Any) -> None:
+        raise ValueError("LoRA rank 9 is greater than max_lora_rank 8.")
+
+    monkeypatch.setattr(vllm.LLM, "add_lora", full)
+    with pytest.raises(ScapoError, match=r"vLLM cannot load the policy's adapters: LoRA rank 9 is greater"):
+        bench.sampler()
 
 
 Names = Callable[[Policy, Any], Any]

@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node 2 vllm_ranks.py OUT.json CONFIG
 
-The first rank has two prompts, and the second rank has one prompt. For every rank, with separate engines and with a
-shared engine, the program writes the greedy responses, the requests to the engine, the names of the weights that it
-received, and the greedy responses of vLLM and of the trainer after a change of the weights.
+The first rank has two prompts, and the second rank has one prompt. For every rank, with separate engines, with a shared
+engine, and with adapters that are sent alone, the program writes the greedy responses, the requests to the engine, the
+names of the weights that it received, and the greedy responses of vLLM and of the trainer after a change of the
+weights.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from scapo_train.samplers.vllm import VllmSampler, weights
 
 def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, Any]:
     """Returns the results of a rank."""
-    policy = load_policy(config.model, config.rollout.temperature, process_group)
+    policy = load_policy(config.model, config.rollout.temperature, process_group, lora=config.lora, seed=3)
     processor = load_processor(config.model.path)
     maker = Prompts(read_prompts(config.data.train, config.data.images), processor, 0)
     encoded = encode(policy, maker.take([[0, 1], [2]][process_group.rank]), process_group.device)
@@ -46,7 +48,7 @@ def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, A
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.requires_grad:
-                parameter.mul_(-1)
+                parameter.mul_(-1).add_(0.02)  # an adapter's second matrix is zero
     sampler.sync()
     return {
         "executor": engine.given["distributed_executor_backend"],
@@ -68,10 +70,13 @@ def main() -> None:
     spec.loader.exec_module(stand_in)
     package = stand_in.install(list(stand_in.releases())[-1])
     with join_process_group() as process_group:
+        cases = {size: [f"rollout.tensor_parallel={size}"] for size in ("1", "2")}
+        if find_spec("peft"):
+            cases["adapters"] = ["lora.rank=4", "rollout.sleep_level=1", "rollout.adapters=request"]
         both = {}
-        for size in ("1", "2"):
-            config = load(path, ["rollout.engine=vllm", "model.dtype=float64", f"rollout.tensor_parallel={size}"])
-            both[size] = process_group.gather(found(config, process_group, package))
+        for case, changes in cases.items():
+            config = load(path, ["rollout.engine=vllm", "model.dtype=float64", *changes])
+            both[case] = process_group.gather(found(config, process_group, package))
         if process_group.main:
             Path(out).write_text(json.dumps(both))
 

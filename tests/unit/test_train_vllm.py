@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from scapo_train.samplers.adapters import RANKS
+
 RECORD = Path(__file__).resolve().parent / "vllm_train_signatures.json"
 Read = Callable[[str], str]
 
@@ -27,9 +29,10 @@ USED = {
     "LLM.__init__": {
         "model", "revision", "dtype", "load_format", "seed", "tensor_parallel_size", "distributed_executor_backend",
         "gpu_memory_utilization", "max_model_len", "enable_sleep_mode", "enforce_eager", "limit_mm_per_prompt",
-        "mm_processor_kwargs", "mm_processor_cache_gb", "generation_config", "logprobs_mode",
+        "mm_processor_kwargs", "mm_processor_cache_gb", "generation_config", "logprobs_mode", "enable_lora",
+        "max_lora_rank", "lora_target_modules",
     },
-    "LLM.generate": {"prompts", "sampling_params", "use_tqdm"},
+    "LLM.generate": {"prompts", "sampling_params", "use_tqdm", "lora_request"},
     "LLM.sleep": {"level"},
     "LLM.wake_up": {"tags"},
     "LLM.apply_model": {"func"},
@@ -37,6 +40,9 @@ USED = {
     "GPUModelRunner.reload_weights": {"weights_iterator"},
     "LLM.reset_prefix_cache": set(),
     "LLMEngine.reset_encoder_cache": set(),
+    "LLMEngine.add_lora": {"lora_request"},
+    "LoRARequest": {"lora_name", "lora_int_id", "lora_path"},
+    "ranks": set(RANKS),
     "InprocClient.shutdown": set(),
     "SamplingParams": {
         "n", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens", "ignore_eos",
@@ -61,15 +67,16 @@ def signatures(read: Read) -> dict[str, Any]:
     except (KeyError, FileNotFoundError):
         prompts = read("inputs/data.py")
     outputs = read("outputs.py")
-    engine = _fields(_class(read("engine/arg_utils.py"), "EngineArgs"))
+    flags = _fields(_class(read("engine/arg_utils.py"), "EngineArgs"))
+    engine = _class(read("v1/engine/llm_engine.py"), "LLMEngine")
     made = _arguments(llm, "__init__")
     return {
         # of hundreds, those that are used
-        "LLM.__init__": sorted({*made, *(engine if "**" in made else ())} & USED["LLM.__init__"]),
+        "LLM.__init__": sorted({*made, *(flags if "**" in made else ())} & USED["LLM.__init__"]),
         **{f"LLM.{name}": _arguments(llm, name) for name in methods},
-        "LLMEngine.reset_encoder_cache": _arguments(
-            _class(read("v1/engine/llm_engine.py"), "LLMEngine"), "reset_encoder_cache"
-        ),
+        **{f"LLMEngine.{name}": _arguments(engine, name) for name in ("reset_encoder_cache", "add_lora")},
+        "LoRARequest": _fields(_class(read("lora/request.py"), "LoRARequest")),
+        "ranks": _literal(read("config/lora.py"), "MaxLoRARanks"),
         "GPUModelRunner.reload_weights": _arguments(
             _class(read("v1/worker/gpu_model_runner.py"), "GPUModelRunner"), "reload_weights"
         ),

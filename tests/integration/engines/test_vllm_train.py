@@ -30,6 +30,7 @@ import vllm
 from safetensors.torch import load_file, save_file
 from vllm.distributed import cleanup_dist_env_and_memory
 
+from scapo_eval.base.errors import ScapoError
 from scapo_train.checkpoint.save import export
 from scapo_train.config import Config, Lora, load
 from scapo_train.data import Prompts, Response, read_prompts
@@ -37,7 +38,7 @@ from scapo_train.distributed import ProcessGroup
 from scapo_train.families.policy import EncodedPrompt, Policy
 from scapo_train.model import load_policy, processor_of
 from scapo_train.rollout import PolicySampler, encode
-from scapo_train.samplers.server import ServerSampler
+from scapo_train.samplers.server import UPDATING, ServerSampler
 from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _unpacked
 from scapo_train.trainer import train
 from scapo_train.update import Updater
@@ -69,7 +70,7 @@ class Bench:
         path = tiny.build(lab.folder / family, family)
         with_calm_attention(path)
         self.config: Config = load(lab.config, [f"model.path={path}", *SETTINGS, *changes])
-        self.policy: Policy = load_policy(self.config.model, 1.0, GROUP)
+        self.policy: Policy = load_policy(self.config.model, 1.0, GROUP, lora=self.config.lora, seed=3)
         self.processor = processor_of(self.config.model)
         self.encoded = self.prepared(self.policy)
 
@@ -98,6 +99,15 @@ class Bench:
         return float(np.mean([one.ids == other.ids for one, other in pairs]))
 
     @torch.no_grad()
+    def learn(self, seed: int) -> None:
+        """Gives the adapters new values."""
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.policy.named_parameters():
+            if parameter.requires_grad:
+                scale = 0.03 if ".lora_B." in name else 0.1
+                parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+
+    @torch.no_grad()
     def change(self) -> None:
         """Changes every weight of the language model."""
         generator = torch.Generator().manual_seed(1)
@@ -114,18 +124,18 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
 
 
 @pytest.fixture
-def serve(lab: Any) -> Iterator[Callable[[str], str]]:
-    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.server.START`` describes, and returns its
-    address.
+def serve(lab: Any) -> Iterator[Callable[..., str]]:
+    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.server.START`` describes, with further options,
+    and returns its address.
     """
     running: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", UPDATING: "1"}
 
-    def start(model: str) -> str:
+    def start(model: str, *options: str) -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *options]
         command += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--dtype", "float32"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--gpu-memory-utilization", "0.1"]
         with open(lab.folder / "server.log", "wb") as log:
@@ -200,6 +210,33 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
     table.append({"family": family, "greedy_equal": same, **gaps, "sync_seconds": round(seconds, 3)})
 
 
+@pytest.mark.parametrize("family", FAMILIES[:3])  # with adapters, vLLM's experts fail on a CPU
+def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
+    lab: Any, tiny: ModuleType, family: str, table: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(lab, tiny, family, "lora.rank=4", "rollout.adapters=request")
+    monkeypatch.setattr(VllmSampler, "_send_weights", None)  # an error, if it is called
+    sampler = VllmSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
+    try:
+        sampler.sync()
+        gaps = [bench.gap(sampler.sample(bench.encoded, 1, 4, 1.0))]
+        for seed in (1, 2):
+            bench.learn(seed)
+            assert bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)) > 0.01  # vLLM has the former adapters
+            start = time.perf_counter()
+            sampler.sync()
+            seconds = time.perf_counter() - start
+            gaps.append(bench.gap(sampler.sample(bench.encoded, 2, 4, 1.0)))
+            assert bench.same_greedy(sampler) == 1.0
+    finally:
+        sampler.close()
+        cleanup_dist_env_and_memory()
+    assert max(gaps) < LARGEST_GAP
+    for row in table:
+        if row["family"] == family:
+            row |= {"request": max(gaps), "request_seconds": round(seconds, 3)}
+
+
 @pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
 def test_two_ranks(lab: Any, size: int) -> None:
     out = lab.folder / "out.json"
@@ -218,7 +255,7 @@ def test_two_ranks(lab: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["colocated", "look-ahead"])
-def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any, serve: Callable[[str], str], ahead: bool) -> None:
+def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any, serve: Callable[..., str], ahead: bool) -> None:
     """Kills the complete command with SIGKILL (rollouts, update, synchronization, checkpoints, export), and runs it
     again.
     """
@@ -262,7 +299,7 @@ def served(bench: Bench, url: str, lab: Any) -> list[str]:
 
 @pytest.mark.parametrize("family", FAMILIES[:3])  # on a CPU, experts are repacked, and a server cannot undo this
 def test_a_server_has_the_policys_weights_before_and_after_an_update(
-    lab: Any, tiny: ModuleType, serve: Callable[[str], str], family: str
+    lab: Any, tiny: ModuleType, serve: Callable[..., str], family: str
 ) -> None:
     bench = Bench(lab, tiny, family)
     bench.config = load(lab.config, served(bench, serve(bench.config.model.path), lab))
@@ -281,8 +318,31 @@ def test_a_server_has_the_policys_weights_before_and_after_an_update(
     assert bench.same_greedy(sampler) == 1.0
 
 
+def test_a_server_adds_the_policys_adapters_to_its_own_weights(
+    lab: Any, tiny: ModuleType, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(lab, tiny, "qwen2_5_vl", "lora.rank=4")
+    url = serve(bench.config.model.path, "--enable-lora", "--max-lora-rank", "8")
+    bench.config = load(lab.config, [*served(bench, url, lab), "lora.rank=4"])
+
+    def sampler() -> ServerSampler:
+        return ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
+
+    first = sampler()
+    monkeypatch.setattr("scapo_train.samplers.server.weights", None)  # an error, if it is called
+    for seed in (1, 2):
+        bench.learn(seed)
+        assert bench.gap(first.sample(bench.encoded, 2, 4, 1.0)) > 0.01  # the server has the former adapters
+        first.sync()
+        assert bench.gap(first.sample(bench.encoded, 2, 4, 1.0)) < LARGEST_GAP
+        assert bench.same_greedy(first) == 1.0
+    sampler()
+    with pytest.raises(ScapoError, match=r"sampled with weights of version .* another run uses it"):
+        first.sample(bench.encoded, 2, 4, 1.0)
+
+
 def test_the_importance_ratios_of_a_step_of_look_ahead_are_those_of_two_policies(
-    lab: Any, tiny: ModuleType, serve: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    lab: Any, tiny: ModuleType, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares the second step's ratios with those of the present policy and of the initial model, loaded anew."""
     bench, limit = Bench(lab, tiny, "qwen2_5_vl"), 1.5
