@@ -171,15 +171,14 @@ def engines(table: str) -> dict[str, Any]:
 
 def measured(record: dict[str, Any]) -> str:
     """Returns a table of families and releases."""
-    rows = [
-        ["family", "vLLM", "torch", "transformers", "day", "greedy", "before", "after", "export", "adapters", "sync"]
-    ]
+    gaps = {"before": "before", "after": "after", "export": "export", "adapters": "merged", "request": "adapters alone"}
+    rows = [["family", "vLLM", "torch", "transformers", "day", "greedy", *gaps.values(), "sync", "adapters' sync"]]
     for release, run_of in record.get("engines", {}).items():
         for each in run_of["families"]:
-            gaps = [f"{each[name]:.1e}" for name in ("before", "after", "export", "adapters")]
-            same, sync = f"{each['greedy_equal']:.0%}", f"{each['sync_seconds']:.2f} s"
+            values = [f"{each[name]:.1e}" if name in each else "" for name in gaps]
+            seconds = [f"{each[name]:.2f} s" if name in each else "" for name in ("sync_seconds", "request_seconds")]
             releases = [release, *(run_of[name] for name in ("torch", "transformers", "day"))]
-            rows.append([f"`{each['family']}`", *releases, same, *gaps, sync])
+            rows.append([f"`{each['family']}`", *releases, f"{each['greedy_equal']:.0%}", *values, *seconds])
     return table(rows)
 
 
@@ -287,10 +286,11 @@ version of Python and the newest versions of the dependencies.
 ## vLLM, run
 
 `bash .ci/engines vllm` runs vLLM on a CPU, in float32, with a tiny model of each family. The column *greedy* shows the
-share of vLLM's greedy responses that equal those of the trainer. The next four columns show the largest difference
+share of vLLM's greedy responses that equal those of the trainer. The next five columns show the largest difference
 between the log-probabilities of vLLM and of the trainer, in nats: before an update, after an update, for an exported
-model and with adapters. The limit for these differences is 1e-4 nats. The column *sync* shows the duration of a weight
-synchronization.
+model, with adapters that are merged into the weights, and with adapters that are sent alone. The limit for these
+differences is 1e-4 nats. The last two columns show the duration of a synchronization of all weights, and of adapters
+alone.
 
 {measured}
 
