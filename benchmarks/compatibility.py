@@ -55,7 +55,7 @@ TRIED = {"train": ("torch", "transformers", "peft"), "trl": ("trl", "torch", "tr
 """Part of scapo -> the packages whose versions are noted, the most important first."""
 TRIED_TESTS = {
     "train": (
-        "tests/unit/test_train_loss.py", "tests/unit/test_train_packing.py", "tests/unit/test_train_plan.py",
+        "tests/unit/test_train_loss.py", "tests/unit/test_train_packing.py",
         "tests/integration/test_train_model.py", "tests/integration/test_train_families.py",
         "tests/integration/test_train_step.py", "tests/integration/test_train_distributed.py",
         "tests/integration/test_train_checkpoint.py", "tests/integration/test_train_lora.py",
