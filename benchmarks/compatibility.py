@@ -1,10 +1,11 @@
-"""Compatible versions: ``compatibility.py resolve|pairs|run|engines|page`` makes docs/compatibility.md.
+"""Compatible versions: ``compatibility.py resolve|pairs|run|tried|engines|page`` makes docs/compatibility.md.
 
 ``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
 is installed. ``pairs`` asks it which vLLM each release of Ray brings, and whether each release of vLLM fits the extra
 ``train``. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
 environment, and runs the tests below. All need ``uv`` and the package index, and note what they found in
-compatibility.json beside this file, with the day. ``engines TABLE.json`` takes over what ``bash .ci/engines vllm``
+compatibility.json beside this file, with the day. ``tried [train] [trl] ...`` runs the tests of the trainer or of an
+adapter with the packages of the Python that runs it. ``engines TABLE.json`` takes over what ``bash .ci/engines vllm``
 measured. ``page`` writes the page of it.
 """
 
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,19 @@ TESTS = (
     "tests/unit/test_results_files.py", "tests/unit/test_vocab_tools.py", "tests/unit/test_report.py",
     "tests/unit/test_package.py", "tests/integration/test_cli_score.py",
 )  # fmt: skip
+
+TRIED = {"train": ("torch", "transformers", "peft"), "trl": ("trl", "torch", "transformers")}
+"""Part of scapo -> the packages whose versions are noted, the most important first."""
+TRIED_TESTS = {
+    "train": (
+        "tests/unit/test_train_loss.py", "tests/unit/test_train_packing.py",
+        "tests/integration/test_train_model.py", "tests/integration/test_train_families.py",
+        "tests/integration/test_train_step.py", "tests/integration/test_train_distributed.py",
+        "tests/integration/test_train_checkpoint.py", "tests/integration/test_train_lora.py",
+        "tests/integration/test_train_doctor.py",
+    ),
+    "trl": ("tests/integration/adapters/test_trl.py",),
+}  # fmt: skip
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -152,15 +167,36 @@ def run() -> dict[str, Any]:
             if installed.returncode:
                 found[name] = {"fails": reason(installed.stderr)}
                 continue
-            done = subprocess.run(
-                [program, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider",
-                 "--import-mode=importlib", "-q", "--tb=line", *TESTS],
-                cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
-            )  # fmt: skip
-        counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", done.stdout)}
-        found[name] = {"python": platform.python_version(), "tests": counts}
-        print(f"{python} {name}: {counts}\n{done.stdout[-3000:] if done.returncode else ''}", flush=True)
+            found[name] = {"python": platform.python_version(), "tests": tested(f"{python} {name}", program, TESTS)}
     return {python: found}
+
+
+def tested(name: str, program: str | Path, tests: tuple[str, ...]) -> dict[str, int]:
+    """Returns outcome -> number of tests, run by a Python."""
+    done = subprocess.run(
+        [program, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider",
+         "--import-mode=importlib", "-q", "--tb=line", *tests],
+        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", done.stdout)}
+    print(f"{name}: {counts}\n{done.stdout[-3000:] if done.returncode else ''}", flush=True)
+    return counts
+
+
+def tried(*chosen: str) -> dict[str, Any]:
+    """Returns part and versions -> test results of the parts, with the packages of the current Python."""
+    found: dict[str, Any] = {}
+    for part in chosen or ("train",):
+        packages = {name: metadata.version(name) for name in TRIED[part]}
+        name = " ".join([f"[{part}]", *(f"{package} {version}" for package, version in packages.items())])
+        answer = {"tests": tested(name, sys.executable, TRIED_TESTS[part]), "python": platform.python_version()}
+        found[name] = {**answer, "part": part, "packages": packages, "day": today()}
+    return found
+
+
+def today() -> str:
+    """Returns the day in UTC."""
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def engines(table: str) -> dict[str, Any]:
@@ -180,6 +216,19 @@ def measured(record: dict[str, Any]) -> str:
             releases = [release, *(run_of[name] for name in ("torch", "transformers", "day"))]
             rows.append([f"`{each['family']}`", *releases, f"{each['greedy_equal']:.0%}", *values, *seconds])
     return table(rows)
+
+
+def tries(record: dict[str, Any]) -> str:
+    """Returns a table of the versions with which the trainer and the adapters were run."""
+    rows = [["extra", "trl", "torch", "transformers", "peft", "day", "tests"]]
+    for answer in sorted(record.get("tried", {}).values(), key=lambda each: (each["part"], *_order(each["packages"]))):
+        cells = [answer["packages"].get(name, "") for name in rows[0][1:5]]
+        rows.append([f"[{answer['part']}]", *cells, answer["day"], _outcome(answer)])
+    return table(rows)
+
+
+def _order(packages: dict[str, str]) -> list[list[int]]:
+    return [[int(number) for number in re.findall(r"\d+", version)] for version in packages.values()]
 
 
 def paired(record: dict[str, Any]) -> str:
@@ -244,6 +293,7 @@ def page(record: dict[str, Any]) -> str:
         light=", ".join(f"`{name}`" for name in LIGHT),
         files=len(TESTS),
         measured=measured(record),
+        tried=tries(record),
         paired=paired(record),
         day=record.get("days", {}).get("resolve", "an earlier day"),
     )
@@ -282,6 +332,14 @@ formats, oracles, scoring, statistics, results, tables, vocabulary tools, the re
 The number of tests differs between rows, because the tests were run on different days. Skipped tests need another
 version of Python or a package outside these extras. CI runs the whole test suite, including training, with one
 version of Python and the newest versions of the dependencies.
+
+## Training, run
+
+`python benchmarks/compatibility.py tried train` runs the tests of the trainer with the packages that are installed,
+on a CPU, including runs on several processes. The upper bound of torch in the extra `train` is the newest minor version
+in this table.
+
+{tried}
 
 ## vLLM, run
 
@@ -326,7 +384,8 @@ uv cannot find compatible versions for the following extras:
 
 def main(what: str = "", *extras: str) -> None:
     """Runs one of the steps."""
-    steps: dict[str, Any] = {"resolve": resolve, "pairs": pairs, "run": run, "engines": engines, "page": dict}
+    steps: dict[str, Any] = {"resolve": resolve, "pairs": pairs, "run": run, "tried": tried}
+    steps |= {"engines": engines, "page": dict}
     if what not in steps:
         sys.exit(__doc__)
     found = steps[what](*extras)
@@ -335,9 +394,10 @@ def main(what: str = "", *extras: str) -> None:
         PAGE.write_text(page(record))
         return
     record[what] = {**record.get(what, {}), **found}
-    record.setdefault("days", {})[what] = datetime.now(timezone.utc).date().isoformat()
+    record.setdefault("days", {})[what] = today()
     RECORD.write_text(json.dumps(record, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
+    outcomes += found.values() if what == "tried" else []
     if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):
         sys.exit(1)
 

@@ -42,7 +42,7 @@ FOR = {
 }
 """Extra -> purpose. Extras for contributors are omitted."""
 
-VLLM_TESTED = ">=0.21,<0.33"
+VLLM_TESTED = ">=0.21,<0.34"
 """Versions of vLLM from docs/compatibility.md that fit the extra ``train``. The tests ran with the newest of them."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")

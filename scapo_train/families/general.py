@@ -8,6 +8,7 @@ response, every pass computes the vision tower, and responses are decoded for on
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,20 +127,23 @@ class _Decoding:
     def __init__(self, policy: GeneralPolicy, prompt: Prompt, group: int, device: torch.device) -> None:
         self._policy, self._prompt, self._group, self._device = policy, prompt, group, device
         self._cache = DynamicCache(config=policy.vlm.config.get_text_config(decoder=True))
+        parameters = inspect.signature(policy.vlm.model.forward).parameters
+        name = "cache" if "cache" in parameters else "past_key_values"  # "cache" since transformers 5.24
+        self._given = {name: self._cache}
         self._length = len(prompt.ids)
 
     def start(self) -> Tensor:
         ids = self._prompt.ids[None]
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **self._prompt.inputs}
         on_device = {name: tensor.to(self._device) for name, tensor in given.items()}
-        logits = self._policy.decode(**on_device, past_key_values=self._cache)
+        logits = self._policy.decode(**on_device, **self._given)
         self._cache.batch_repeat_interleave(self._group)
         return logits.repeat_interleave(self._group, 0)
 
     def step(self, drawn: Tensor) -> Tensor:
         self._length += 1
         seen = torch.ones(len(drawn), self._length, dtype=torch.long, device=self._device)
-        return self._policy.decode(input_ids=drawn[:, None], attention_mask=seen, past_key_values=self._cache)
+        return self._policy.decode(input_ids=drawn[:, None], attention_mask=seen, **self._given)
 
     def keep(self, rows: Tensor) -> None:
         self._cache.batch_select_indices(rows)

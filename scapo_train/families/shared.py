@@ -148,13 +148,9 @@ class SharedPolicy(Policy):
             if vision[0].deepstack:
                 deep = zip(*(picture.deepstack for picture in vision), strict=True)
                 extra |= {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
+        # by position: the cache's name differs between releases of transformers
         output = self.vlm.model.language_model(
-            inputs_embeds=embeds,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=cache is not None,
-            **extra,
+            None, mask, positions, cache, embeds, use_cache=cache is not None, **extra
         )
         return output.last_hidden_state
 

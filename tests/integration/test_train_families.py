@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -195,6 +196,25 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
         with torch.no_grad():
             made = case.policy.vlm.generate(**given, **settings)
         assert response.ids == made[0, given["input_ids"].shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_the_cache_may_have_either_name(case: Case, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renames the model's argument as in an older or a newer release of transformers."""
+    forward = case.policy.vlm.model.forward
+    signature = inspect.signature(forward)
+    (theirs,) = {"cache", "past_key_values"} & set(signature.parameters)
+
+    def renamed(**given: Any) -> Any:
+        assert theirs == name or theirs not in given
+        return forward(**{theirs if key == name else key: value for key, value in given.items()})
+
+    parameters = [each.replace(name=name) if each.name == theirs else each for each in signature.parameters.values()]
+    renamed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    monkeypatch.setattr(case.policy.vlm.model, "forward", renamed)
+    sampler = PolicySampler(case.policy, ONE.device, LONGEST, 8)
+    found = sampler.sample(encode(case.policy, case.prompts, ONE.device), 3, GROUP, 1.0)
+    assert [each.ids for each in found] == [each.ids for each in case.responses]
 
 
 @pytest.mark.parametrize("rank", [0, 2])

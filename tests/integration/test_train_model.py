@@ -174,6 +174,20 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
     assert ties <= 2
 
 
+def test_the_cache_is_passed_by_position(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name differs between releases of transformers, and a name that a release does not know is ignored."""
+    forward, names = case.policy.language_model.forward, set()
+
+    def recorded(*args: Any, **given: Any) -> Any:
+        names.update(given)
+        return forward(*args, **given)
+
+    monkeypatch.setattr(case.policy.language_model, "forward", recorded)
+    case.sampler().sample(case.encoded[:1], 0, 1, 0.0)
+    assert "use_cache" in names
+    assert not names & {"cache", "past_key_values"}
+
+
 def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> None:
     drawn = PolicySampler(case.policy, PROCESS_GROUP.device, 1, 1).sample(case.encoded[:1], 5, 4000, 1.0)
     counts = torch.bincount(
