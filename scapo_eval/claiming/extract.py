@@ -230,7 +230,7 @@ class _Reading:
         self.texts = texts
         self.written = list[str]()
         self.tokens = tokens = tokens_of(texts)
-        self.mention, self.first, self.last = _things(tokens, mentions, uses)
+        self.mention, self.first, self.last, self.named = _things(tokens, mentions, uses)
         self.caption = mentions.caption[self.mention]
         self.label = mentions.label_id[self.mention].astype(np.int64)
         self.use = uses[self.mention].astype(np.int64)
@@ -384,6 +384,7 @@ class _Reading:
         k = things[owner]
         kept = (rows[:, 6] & rules.NO_PAIR == 0) | ~self.is_pair[k]
         kept &= (rows[:, 6] & rules.AGENT == 0) | self.is_agent[k]
+        kept &= (rows[:, 4] != VALUES.of("state")) | ~np.isin(self.first[k] + rows[:, 3], self.named)  # "snow-covered"
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
@@ -844,21 +845,23 @@ class _Chain:
         return k
 
 
-def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -> tuple[Ints, Ints, Ints]:
+def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -> tuple[Ints, Ints, Ints, Ints]:
     """Returns the mentions that are objects in their own right, with their first and last words. Modifiers are omitted.
 
     Returns:
-        (things,) arrays with the row indices of the mentions, first words and last words.
+        (things,) arrays with the row indices of the mentions, first words and last words, and an array of the words of
+        which a mention is only a part, such as "snow-covered".
     """
     base = tokens.base[mentions.caption]
     begin, end = base + mentions.start, base + mentions.end
     first = np.searchsorted(tokens.end, begin, side="right")
     last = np.maximum(first, np.searchsorted(tokens.start, end) - 1)
-    kept = np.flatnonzero((tokens.end[last] <= end) & (uses != _MODIFIER))
+    whole = tokens.end[last] <= end
+    named, kept = last[~whole], np.flatnonzero(whole & (uses != _MODIFIER))
     first, last = first[kept], last[kept]
     apart = np.ones(len(kept), dtype=bool)
     apart[:-1] = last[:-1] + 1 != first[1:]  # "a dirt path": the word before says what kind of path
-    return kept[apart], first[apart], last[apart]
+    return kept[apart], first[apart], last[apart], named
 
 
 @cache
@@ -894,7 +897,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
         "reading": _READING.__contains__,
-        "saying": lambda word: word in rules.SAYING or word.endswith("ly"),
+        "saying": lambda word: word in rules.SAYING or word.endswith("ly") or word in ("in", "with"),
         "starting": rules.STARTING.__contains__,
         "stops": lambda word: word in (".", "!", "?") or word[:1] in ("\n", ""),
         "the": lambda word: word == "the",
