@@ -230,7 +230,7 @@ class _Reading:
         self.texts = texts
         self.written = list[str]()
         self.tokens = tokens = tokens_of(texts)
-        self.mention, self.first, self.last, self.named = _things(tokens, mentions, uses)
+        self.mention, self.first, self.last = _things(tokens, mentions, uses)
         self.caption = mentions.caption[self.mention]
         self.label = mentions.label_id[self.mention].astype(np.int64)
         self.use = uses[self.mention].astype(np.int64)
@@ -384,7 +384,6 @@ class _Reading:
         k = things[owner]
         kept = (rows[:, 6] & rules.NO_PAIR == 0) | ~self.is_pair[k]
         kept &= (rows[:, 6] & rules.AGENT == 0) | self.is_agent[k]
-        kept &= (rows[:, 4] != VALUES.of("state")) | ~np.isin(self.first[k] + rows[:, 3], self.named)  # "snow-covered"
         before = self._claims(k[kept], self.first[k[kept]], rows[kept])
 
         others = free
@@ -787,6 +786,8 @@ class _Chain:
             of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
+            if led.value == _BESIDE and led.first == 1:  # "a court, near the net"
+                return k
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None
@@ -845,23 +846,21 @@ class _Chain:
         return k
 
 
-def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -> tuple[Ints, Ints, Ints, Ints]:
+def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -> tuple[Ints, Ints, Ints]:
     """Returns the mentions that are objects in their own right, with their first and last words. Modifiers are omitted.
 
     Returns:
-        (things,) arrays with the row indices of the mentions, first words and last words, and an array of the words of
-        which a mention is only a part, such as "snow-covered".
+        (things,) arrays with the row indices of the mentions, first words and last words.
     """
     base = tokens.base[mentions.caption]
     begin, end = base + mentions.start, base + mentions.end
     first = np.searchsorted(tokens.end, begin, side="right")
     last = np.maximum(first, np.searchsorted(tokens.start, end) - 1)
-    whole = tokens.end[last] <= end
-    named, kept = last[~whole], np.flatnonzero(whole & (uses != _MODIFIER))
+    kept = np.flatnonzero((tokens.end[last] <= end) & (uses != _MODIFIER))
     first, last = first[kept], last[kept]
     apart = np.ones(len(kept), dtype=bool)
     apart[:-1] = last[:-1] + 1 != first[1:]  # "a dirt path": the word before says what kind of path
-    return kept[apart], first[apart], last[apart], named
+    return kept[apart], first[apart], last[apart]
 
 
 @cache
@@ -939,6 +938,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_BESIDE = "next to"
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))

@@ -461,7 +461,7 @@ class Rules(Tape):
         """Returns True if an action is performed on something, as in "flying a kite" or "playing soccer"."""
         word, follows = self.word(j), self.word(j + 1)
         if not word.endswith("ing"):
-            return False
+            return word.endswith("s") and follows in _OBJECTS  # "behind the trees stands a house"
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
         named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
@@ -560,6 +560,9 @@ class Rules(Tape):
         is_of = self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1)
         if is_of and self.is_phrase(at + 1):
             return Between(apposed=True)  # "the floor of the bathroom is tiled": the floor is
+        lacking = at + (self.word(at) == ",")
+        if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
+            return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
         led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
