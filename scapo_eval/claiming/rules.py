@@ -973,8 +973,7 @@ class Rules(Tape):
         if (
             before in SENTENCE_END
             or before[:1] in ("\n", "")
-            or self.word(last + 1) == ","
-            and self.word(last + 2) in _PRESENTING
+            or (self.word(last + 1) == "," and self.word(last + 2) in _PRESENTING)
         ):
             j = last + 1
             while passed := self.passed(j):  # "In the foreground on the left"
