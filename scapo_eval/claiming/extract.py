@@ -786,6 +786,8 @@ class _Chain:
             of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
+            if led.value == _BESIDE and led.first == 1:  # "a court, near the net"
+                return k
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None
@@ -894,7 +896,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
         "reading": _READING.__contains__,
-        "saying": lambda word: word in rules.SAYING or word.endswith("ly"),
+        "saying": lambda word: word in rules.SAYING or word.endswith("ly") or word in ("in", "with"),
         "starting": rules.STARTING.__contains__,
         "stops": lambda word: word in (".", "!", "?") or word[:1] in ("\n", ""),
         "the": lambda word: word == "the",
@@ -936,6 +938,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_BESIDE = "next to"
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))

@@ -86,7 +86,7 @@ _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
-_HUES = frozenset(("color", "colour", "hue", "shade"))
+_HUES = frozenset(("color", "colour", "hue", "shade", "colors"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
 )
@@ -107,12 +107,13 @@ SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made"
     BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
 )
 """Words that may start a claim directly after an object. So may adverbs; any other word there starts no claim."""
-_THERE = (",", "there")
+_SEEING = frozenset(("you", "we"))
+_PRESENTING = _SEEING | {"there"}
 _NOUNS = 5  # maximum number of words in a noun phrase and the following preposition
 _MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
-_LISTING = SETS["articles"] | {"and", ",", "of"}
+_LISTING = SETS["articles"] | _GUESSES | {"and", ",", "of", "or"}
 _NOT_LISTED = _ENDS | SETS["finite"]
 _JOINTS = (
     (",", "along", "with"),
@@ -399,6 +400,8 @@ class Rules(Tape):
                 # "the sky above them is clear", "the board he is riding is white"
                 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                     j += 2 + (self.word(j + 3) in SETS["prepositions"])
+            elif word == "to" and self.word(j + 1) not in ("be", "have") and not verb:
+                return  # "a place for people to sit"
             elif not (word in SETS["skipped"] or (word.endswith("ly") and len(word) > 4) or word in _GUESSES):
                 break
             hedged |= word in _GUESSES
@@ -411,8 +414,12 @@ class Rules(Tape):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
             yield from self._made(j, use, by_root)
+        elif self.word(j) in ("in", "with") and not negated:
+            yield from self._predicates(j + 1, use, by_root, self.word(j) == "in" and self.word(j - 1).endswith("ed"))
         elif verb or self.word(j - 1) in COLORED:
             yield from self._predicates(j, use, by_root)
+            if self.word(j + 1) == "in" and self._is_attribute(j) and self.word(j).endswith("ed"):
+                yield from self._predicates(j + 2, use, by_root, True)  # "is tiled in white"
         elif apposed:
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
@@ -454,13 +461,13 @@ class Rules(Tape):
         """Returns True if an action is performed on something, as in "flying a kite" or "playing soccer"."""
         word, follows = self.word(j), self.word(j + 1)
         if not word.endswith("ing"):
-            return False
+            return word.endswith("s") and follows in _OBJECTS  # "behind the trees stands a house"
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
         named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
         return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
-    def _predicates(self, j: int, use: Use, conditions: int) -> Iterator[Row]:
+    def _predicates(self, j: int, use: Use, conditions: int, alone: bool | None = None) -> Iterator[Row]:
         """Yields consecutive attributes, as in "is black and white" or "is a light brown color"."""
         article = self.word(j) in ("a", "an")
         rows, colored = list[Row](), False
@@ -495,7 +502,11 @@ class Rules(Tape):
         follows = self.word(j)
         ends = not follows[:1].isalnum() or follows in _ENDS or follows.endswith(("ly", "ward", "wards"))
         ends |= follows in _DIRECTIONS
-        if follows in _HUES or (colored and ends) if article else ends and follows != "of":  # "is a deep blue,"
+        if alone is not None:
+            holds = colored and ((follows in _HUES and not self.word(j + 1).isalpha()) or (alone and ends))
+        else:
+            holds = follows in _HUES or (colored and ends) if article else ends and follows != "of"  # "is a deep blue,"
+        if holds:
             yield from rows
             if follows == "and" and self.word(j + 1) in ("made", "constructed"):
                 yield from self._made(j + 1, use, conditions)
@@ -549,6 +560,9 @@ class Rules(Tape):
         is_of = self.word(at) == "of" and self.word(at + 1) in _OF_THE and not self.begins(at + 1)
         if is_of and self.is_phrase(at + 1):
             return Between(apposed=True)  # "the floor of the bathroom is tiled": the floor is
+        lacking = at + (self.word(at) == ",")
+        if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
+            return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
         led = self._relation(at) or self._later()
         if led is not None:
             return Between(led=self._from_here(led))
@@ -577,7 +591,12 @@ class Rules(Tape):
             j += self.word(j) == ","
         there = self.word(j) == "there"
         j += there
-        be = self.word(j) in _STANDING_THERE
+        if there and self.word(j) in _GUESSES and self.word(j + 1) == "to":
+            j += 2  # "there appears to be"
+        be = self.word(j) in _STANDING_THERE or (there and self.word(j) == "be")
+        if comma and self.word(j) in _SEEING and self.word(j + 1) == "can" and self.word(j + 2) == "see":
+            there = be = True
+            j += 2
         j += be
         if comma and not be and self.word(j) in _PRONOUNS and self.word(j + 1) in FINITE_BE:
             j += 2 + (self.word(j + 2) == "on")  # "Over the shirt, he has on a coat"
@@ -652,7 +671,8 @@ class Rules(Tape):
         j = self.at
         if self.word(j) == "with":  # "a shirt with long sleeves and pants"
             words = self._words(j)
-            joint = max((k for k, word in enumerate(words) if word == "and"), default=0)
+            joint = max((k for k, word in enumerate(words) if word in ("and", ",")), default=0)
+            joint -= words[joint] == "and" and words[joint - 1] == ","
             return j + joint if joint and VERBS.isdisjoint(words) and BEING.isdisjoint(words) else 0
         while not self.begins(j):
             word = self.word(j)
@@ -889,8 +909,13 @@ class Rules(Tape):
     def _is_later_of_list(self, first: int) -> bool:
         """Returns True if a list begins with things that the vocabulary lacks, as in "has a grille and headlights"."""
         words = self._words(first)
-        joint = max((j for j, word in enumerate(words) if word in ("and", ",")), default=-1)
-        if joint < 1 or not self.is_phrase(first + joint + 1):
+        joint = max((j for j, word in enumerate(words) if word in ("and", ",", "or")), default=-1)
+        if joint < 1:
+            return False
+        begin = joint + 1
+        while begin < len(words) and words[begin] in _GUESSES:
+            begin += 1
+        if not self.is_phrase(first + begin):
             return False
         return all(
             word in _LISTING or (word[0].isalnum() and word not in _NOT_LISTED and not _is_verb(word)) for word in words
@@ -945,7 +970,11 @@ class Rules(Tape):
         while ended := self.cell(j, PHRASES) >> ENDED:
             j -= ended
         before = self.word(j)
-        if before in SENTENCE_END or before[:1] in ("\n", "") or (self.word(last + 1), self.word(last + 2)) == _THERE:
+        if (
+            before in SENTENCE_END
+            or before[:1] in ("\n", "")
+            or (self.word(last + 1) == "," and self.word(last + 2) in _PRESENTING)
+        ):
             j = last + 1
             while passed := self.passed(j):  # "In the foreground on the left"
                 j += passed
@@ -973,6 +1002,9 @@ class Rules(Tape):
                 j -= 1
                 while ended := self.cell(j, PHRASES) >> ENDED:
                     j -= ended
+                continue
+            if word in _ATTRIBUTES and self.word(j - 1) in BEING:
+                j -= 1  # "appears flat in the foreground"
                 continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
