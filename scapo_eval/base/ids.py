@@ -6,7 +6,7 @@ import re
 from numbers import Integral
 
 _NUMBERED = re.compile(
-    r"(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
+    r"(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?|0))?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
 
@@ -28,7 +28,8 @@ def canonical_image_id(value: object) -> str:
     """Returns the canonical spelling of an image id, by which images are looked up in all tables.
 
     ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and paths that end in one of these
-    names become ``"226988"``. ``"AMBER_7.jpg"`` becomes ``"7"``. Any other string is unchanged.
+    names become ``"226988"``. ``"226988.0"``, as pandas writes a column of ids with a missing value, also becomes
+    ``"226988"``, and ``"AMBER_7.jpg"`` becomes ``"7"``. Any other string is unchanged.
 
     Args:
         value: An integer, a float without a fractional part (as pandas writes ids), or a string. NumPy scalars and

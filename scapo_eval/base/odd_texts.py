@@ -41,7 +41,8 @@ _ERROR = re.compile(
       | traceback[ ]\(most[ ]recent | <(?:!doctype|html|head|body|\?xml)\b | \{{\s*["']?(?:error|detail)["']?\s*:
       | (?:cuda|hip|gpu)[ ](?:error|out[ ]of[ ]memory) | out[ ]of[ ]memory\b
       | failed[ ]to[ ](?:obtain|get|generate|call|connect|load|open|process|parse|fetch|download|read)\b
-      | (?:http[ ]?)?[45]\d\d[ ](?:client|server|bad|unauthorized|forbidden|not[ ]found|too[ ]many|internal|service|gateway)
+      | (?:http[ ]?)?[45]\d\d[ ](?:client|server|bad|unauthorized|forbidden|not[ ]found|too[ ]many|internal|service
+          |gateway)
       | too[ ]many[ ]requests | rate[ ]limit | (?:the[ ])?request[ ]timed[ ]out | connection[ ](?:error|refused|reset)
       | the[ ]response[ ]was[ ](?:filtered|blocked)
       | (?:there[ ](?:is|was)[ ])?no[ ]{_PICTURE}[ ](?:(?:is|was|were|has[ ]been)[ ])?(?:attached|provided|uploaded)
@@ -51,8 +52,9 @@ _ERROR = re.compile(
 _EXCEPTION = re.compile(r"\s*(?:[a-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Timeout)(?:: |\()")
 _REFUSAL = re.compile(
     rf"""\b(?:i|we)(?:[ ]?['\u2019](?:m|re)|[ ]am|[ ]are)?(?:[ ](?:afraid|sorry|currently|simply|just)[ ,]*)*[ ](?:
-      (?:{_CANNOT}|{_UNABLE})[ ](?:\w+[ ])?(?:help(?![ ]but)|assist|provide|process|analy[sz]e|describe|comply|fulfil\w*
-        |do[ ]that|interpret|answer|respond|discuss|continue|generate|caption|(?:see|view|access|open)\b[^.]*\b{_PICTURE})
+      (?:{_CANNOT}|{_UNABLE})[ ](?:\w+[ ])?(?:help(?![ ]but)|assist|provide|process|analy[sz]e|describe|comply
+        |fulfil\w*|do[ ]that|interpret|answer|respond|discuss|continue|generate|caption
+        |(?:see|view|access|open)\b[^.]*\b{_PICTURE})
       | do[ ]?n(?:['\u2019]t|ot)[ ](?:have|see)[ ](?:\w+[ ]){{0,4}}(?:access|ability|{_PICTURE}[ ](?:attached|provided))
       )\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -63,10 +65,14 @@ _DESCRIBES = re.compile(
     re.IGNORECASE,
 )
 _BEGIN = re.compile(
-    rf"""[\s*_`$"'#]*(?:\Z|[\[<{{\u25c1]|err|exce|api|fatal|netw|serv|syst|runt|http|inte|requ|an?[ ](?:\w+[ ])?err|blo|fai|ref|tim|conn
-      |conte|no[ ](?:resp|{_PICTURE})|there[ ](?:is|was)[ ]no|trac|cuda|hip|gpu|out[ ]of|[45]\d\d|too|rate|the[ ]re[qs]
-      |i(?:[ ]?['\u2019]m|[ ](?:am|can|could|do|won|will|apol))|we(?:[ ]?['\u2019]re|[ ](?:are|can))|apol|my[ ]apo|sorry|unfo
-      |as[ ]an?[ ](?:ai|lan|tex|lar)|assistant|gpt|response|model\n|(?-i:[a-z_]\w*\.|[a-z_]{{12}}|[A-Z]+[a-z]+[A-Z]))""",
+    rf"""[\s*_`$"'#]*(?:
+      \Z | [\[<{{\u25c1] | [45]\d\d
+      | err|exce|api|fatal|netw|serv|syst|runt|http|inte|requ|an?[ ](?:\w+[ ])?err|blo|fai|ref|tim|conn|conte|trac
+      | cuda|hip|gpu|out[ ]of|too|rate|the[ ]re[qs]|no[ ](?:resp|{_PICTURE})|there[ ](?:is|was)[ ]no
+      | i(?:[ ]?['\u2019]m|[ ](?:am|can|could|do|won|will|apol))|we(?:[ ]?['\u2019]re|[ ](?:are|can))|apol|my[ ]apo
+      | sorry|unfo|as[ ]an?[ ](?:ai|lan|tex|lar)|assistant|gpt|response|model\n
+      | (?-i:[a-z_]\w*\.|[a-z_]{{12}}|[A-Z]+[a-z]+[A-Z])
+    )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _BEGINNING = 12

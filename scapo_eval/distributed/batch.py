@@ -496,9 +496,7 @@ def odd_of(counts: Any) -> dict[str, OddTexts]:
     """
     found = {kind: of_kind(counts, kind) for kind in ODD}
     first = {kind: parse_json(min(texts)) for kind, texts in found.items() if texts}
-    return {
-        kind: OddTexts(sum(found[kind].values()), text, image_id=image) for kind, (text, image) in first.items()
-    }
+    return {kind: OddTexts(sum(found[kind].values()), text, image_id=image) for kind, (text, image) in first.items()}
 
 
 def _twice(packed: dict[bytes, int]) -> int:

@@ -186,9 +186,8 @@ class RecordCount:
             skipped: Number of omitted records.
             unmatched: Number of records whose image id is unknown.
         """
-        return Account(
-            size, self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched, (0, 0), crc32, **self.odd
-        )
+        counts = self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched
+        return Account(size, *counts, (0, 0), crc32, **self.odd)
 
 
 def add_odd(odd: dict[str, OddTexts], more: Mapping[str, OddTexts]) -> None:

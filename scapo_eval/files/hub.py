@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from importlib.util import find_spec
 from typing import Any, BinaryIO, cast
 
 from ..base.errors import InputError
@@ -14,6 +15,14 @@ from .json_text import dump_json
 from .source import HUB_REMEDY, in_one_line
 
 _DATASET = re.compile(r"hf://datasets/(?P<path>[^:]+?)(?::(?P<split>[^:/]+))?", re.IGNORECASE)
+_PAGE = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/datasets/(?P<name>[\w.-]+/[\w.-]+)"
+    r"(?:/(?:blob|resolve|raw|tree|viewer)/(?P<revision>[^/?#]+)(?P<file>/[^?#]+)?)?[/?#]?.*",
+    re.IGNORECASE,
+)
+_WITHOUT_DATASETS = re.compile(
+    r"hf://(?!datasets/|spaces/|models/|buckets/)(?P<name>[\w.-]+(?:/[\w.-]+)?)(?P<split>:[^:/]+)?/?", re.IGNORECASE
+)
 _IN_MEMORY = 64 * 2**20
 
 
@@ -25,6 +34,32 @@ def is_hub_dataset(uri: str) -> bool:
     path = match["path"]
     local = os.path.isdir(path) or (os.path.isabs(path) and os.path.isdir(os.path.dirname(path)))
     return local or (path.count("/") <= 2 and not re.search(r"/[^/]+/[^/]*[.*][^/]*$", path))
+
+
+def refuse_other_forms(uri: str) -> None:
+    """Raises an error for the address of a data set's page, and for ``hf://NAMESPACE/NAME``.
+
+    Raises:
+        InputError: If the URI names a data set in one of these forms. The error contains the URI in the right form.
+    """
+    if page := _PAGE.fullmatch(uri):
+        file, revision = page["file"] or "", page["revision"]
+        at = f"@{revision}" if file and revision not in (None, "main") else ""
+        raise InputError(f"is the address of a web page; write hf://datasets/{page['name']}{at}{file}", path=uri)
+    if (match := _WITHOUT_DATASETS.fullmatch(uri)) is not None:
+        name = match["name"] if "/" in match["name"] else f"NAMESPACE/{match['name']}"
+        raise InputError(f"is not a data set; write hf://datasets/{name}{match['split'] or ''}", path=uri)
+
+
+def refuse_without_packages(uri: str) -> None:
+    """Raises an error if a URI of the Hub needs packages that are not installed.
+
+    Raises:
+        InputError: If packages are missing. The error contains the command that installs all of them.
+    """
+    missing = [name for name in ("pyarrow", "huggingface_hub") if find_spec(name) is None]
+    if missing and uri[:5].lower() == "hf://":
+        raise InputError(f"hf:// needs further packages: pip install {' '.join(missing)}", path=uri)
 
 
 def open_hub_dataset(uri: str) -> BinaryIO:

@@ -700,9 +700,13 @@ def file_system(uri: str) -> tuple[Any, str]:
     """Returns pyarrow's file system for a URI, and the path within this file system.
 
     Raises:
-        InputError: If the URI scheme is unknown.
+        InputError: If the URI scheme is unknown, or if the Hub's packages are not installed.
         MissingExtra: If pyarrow is not installed.
     """
+    from .hub import refuse_other_forms, refuse_without_packages
+
+    refuse_other_forms(uri)
+    refuse_without_packages(uri)
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
@@ -715,8 +719,6 @@ def file_system(uri: str) -> tuple[Any, str]:
         )
     try:
         opened: tuple[Any, str] = FileSystem.from_uri(uri)
-    except ImportError:
-        raise InputError("hf:// needs the package huggingface_hub: pip install huggingface_hub", path=uri) from None
     except (ArrowException, ValueError) as error:
         remedy = HUB_REMEDY if scheme == "hf" else f"; {_SCHEMES} are"
         raise InputError(f"{scheme}:// cannot be read here ({in_one_line(error)}){remedy}", path=uri) from None

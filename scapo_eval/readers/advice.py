@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from itertools import islice
 
 from ..base.ids import file_name_of
-from ..files.fields import Record
-
-SEVERAL_CAPTIONS = "several captions for one image: write a record (image_id, caption) for each caption"
-"""Reason why a list of captions is refused."""
+from ..files.fields import Record, names_image
 
 _OWN_KEYS = frozenset({"image_id", "caption"})
 _OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
@@ -19,6 +17,7 @@ _TEXT_KEYS = frozenset({"caption", "response", "prediction", "answer", "text", "
 _TURN_KEYS = frozenset({"role", "from"})
 _OUTER_KEYS = 3  # maximum number of keys beside a list of records with unknown keys
 _LEVELS = 3  # of objects around a list of records
+_SENTENCE = re.compile(r"\b(?:an?|the|is|are|of|in|on|with|and)\b", re.IGNORECASE)
 _LONGEST_NAME = 40  # characters of a column name
 _LABEL_WORDS = 4
 _READ = 100  # values of a record
@@ -49,7 +48,7 @@ def advice_on_keys(name: str, record: Record) -> str:
 
 
 def jq_command(program: str, name: str, output: str = "captions.jsonl") -> str:
-    """Returns the command that writes captions from a file with other records."""
+    """Returns the command that converts a file with other records."""
     return f"jq -c {shlex.quote(program)} {shlex.quote(name)} > {output}"
 
 
@@ -95,6 +94,28 @@ def without_header(columns: Sequence[str]) -> str | None:
     if columns[0].isdecimal() or file_name_of(columns[0]) != columns[0]:
         return "a table without a header line: add the line image_id,caption (with the separator of the table)"
     return "texts without image ids: write a table with the header image_id,caption, or JSON lines with these keys"
+
+
+def several_captions(name: str, record: Record) -> str:
+    """Returns the reason why a record with a list of captions is refused, with the commands that accept them."""
+    if is_map_of_several(record):
+        program = "to_entries[] | {image_id: .key, caption: .value[]}"
+        references = shlex.join(["scapo-eval", "score", "CAPTIONS", "--references", name])
+        further = f"; as references of the images: {references}"
+    else:
+        key = "caption" if "caption" in record else "captions"
+        image = next((key for key in record if names_image(key)), "image_id")
+        program, further = f"(arrays[], objects) | {{image_id: .{image}, caption: .{key}[]}}", ""
+    return (
+        "several captions for one image: write a record (image_id, caption) for each caption: "
+        f"{jq_command(program, name)}{further}"
+    )
+
+
+def is_list_of_labels(text: str) -> bool:
+    """Returns True if a text is a list of labels that are separated by commas, and no sentence."""
+    parts = [part.split() for part in text.split(",")]
+    return all(0 < len(part) <= _LABEL_WORDS for part in parts) and not _SENTENCE.search(text)
 
 
 def is_map_of_several(record: Record) -> bool:

@@ -41,7 +41,7 @@ from ..files.fields import (
 from ..files.json_text import parse_json
 from ..files.records import Readable, Records
 from ..files.source import Source
-from .advice import SEVERAL_CAPTIONS, advice_on_keys, is_map_of_several, nested_records, without_header
+from .advice import advice_on_keys, is_map_of_several, nested_records, several_captions, without_header
 from .kinds import KINDS, Kind, kind_of_folder
 from .parsers import first_word
 
@@ -140,7 +140,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
     if rows.container == "table" and (missing := without_header([*rows.first])):
         raise InputError(missing, path=rows.path)
     if is_map_of_several(rows.first):
-        raise InputError(SEVERAL_CAPTIONS, path=rows.path)
+        raise InputError(several_captions(rows.path, rows.first), path=rows.path)
     if name := _name_of_other_kind(rows.first):
         known = _KNOWN[name]
         reason = f"recognized as {known.title}: it contains no captions and no answers{known.kind.advice(rows.path)}"

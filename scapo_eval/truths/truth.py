@@ -5,18 +5,22 @@ Input formats are recognized by content, and output formats by file extension.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FaultList, InputError, ScapoError
+from ..files.fields import only_text
 from ..files.files import read_bytes
 from ..files.json_text import iter_records
 from ..files.parquet import refuse_feather
 from ..files.records import Readable, Records
 from ..files.source import HEAD, Source
+from ..readers.advice import is_list_of_labels
 from ..readers.data_set import DataSet, input_at, naming_files
-from ..readers.formats import recognize_file
+from ..readers.formats import BY_IMAGE, recognize_file
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
@@ -89,6 +93,10 @@ def _no_truth(file: Source) -> str | None:
         known = recognize_file(file)
     except ScapoError:
         return None
+    if known is not None and known.layout and known.layout.format is BY_IMAGE:
+        texts = [only_text(value) or "" for value in known.layout.rows.first.values()]
+        if all(map(is_list_of_labels, texts)):
+            return None
     if known is None or known.kind.name not in _NO_TRUTH or (known.layout and "objects" in known.layout.rows.first):
         return None
     return f"not a valid truth: recognized as {known.title}{known.kind.advice(file)}"
@@ -102,11 +110,26 @@ def _read(data: bytes, source: str) -> TruthColumns:
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]
-    if head[:1] not in (b"{", b"[") and any(mark in first_line for mark in (b",", b"\t", b";")):
-        return read_table_truth(data, source)
+    if head[:1] not in (b"{", b"["):
+        if any(mark in first_line for mark in (b",", b"\t", b";")):
+            return read_table_truth(data, source)
+        _refuse_words(head.decode("utf-8", "replace").splitlines()[:100], source)
+    elif _WORD_IN_LIST.match(head):
+        _refuse_words([], source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)
     return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+
+
+_WORD_IN_LIST = re.compile(rb'\[\s*"')
+
+
+def _refuse_words(lines: Sequence[str], source: str) -> None:
+    """Raises an error if all lines of a text are words."""
+    if all(is_list_of_labels(line) or not line.strip() for line in lines) and "\ufffd" not in "".join(lines):
+        example = '{"1.jpg": ["dog", "cat"]}'
+        reason = f"a list of words is not a truth, which lists the objects of each image: {example}"
+        raise InputError(f"{reason}; to match captions with the words: --vocabulary {shlex.quote(source)}", path=source)
 
 
 def write_truth(truth: TruthColumns, path: str | Path) -> None:

@@ -14,6 +14,7 @@ from ..base.types import LabelSet
 from ..files.fields import image_key
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
+from ..readers.advice import is_list_of_labels, jq_command
 from .truth_columns import TruthColumns, TruthRows, read_world
 
 OBJECT_KEYS = ("objects", "labels", "classes", "categories", "object_list")
@@ -56,6 +57,11 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {id: [labels]}, "labels": [...]} '
         known += "or lines of image_id and objects"
+        if all(isinstance(value, str) and is_list_of_labels(value) for value in document.values()):
+            split = jq_command('map_values(split(", *"; null))', source, "truth.json")
+            raise InputError(
+                f"not a valid truth file: the labels are one string per image; split it: {split}", path=source
+            )
         reason = f"{short_repr(key)} has {json_type(value)} where a list of labels is expected"
         raise InputError(f"not a valid truth file: expected {known} (found keys: {keys}; {reason})", path=source)
     rows = TruthRows(source, FaultList())

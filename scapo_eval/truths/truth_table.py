@@ -16,6 +16,7 @@ import numpy as np
 from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..base.ids import canonical_image_id
 from ..base.types import LabelSet
+from ..files.account import NOTHING
 from ..files.containers import NumberedRecord, table_rows
 from ..files.fields import RECORD_KEYS, image_key, keys_named, label_of, names_image, plain_key, state_of
 from ..files.files import display_name, read_bytes
@@ -209,12 +210,27 @@ def _read_wide(table: Sequence[NumberedRecord], source: str, image: str, labels:
 
 
 def _read_lists(rows: Iterable[NumberedRecord], source: str, image: str, column: str) -> TruthColumns:
-    """Reads a table in which one cell contains all labels of an image, separated by commas, semicolons or bars."""
+    """Reads a table in which one cell contains all labels of an image, separated by commas, semicolons or bars, or as a
+    list in Python's or JSON's notation.
+    """
     read = TruthRows(source, FaultList())
     for number, record in rows:
-        labels = [label.strip() for label in re.split(r"[;,|]", record.get(column) or "")]
-        read.add(number, record.get(image), [label for label in labels if label])
+        read.add(number, record.get(image), _labels_in(record.get(column) or ""))
     return read.columns(None)
+
+
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+
+
+def _labels_in(cell: str) -> list[str]:
+    cell = cell.strip()
+    if cell.casefold() in NOTHING:
+        return []
+    if cell[:1] in "[({" and (quoted := _QUOTED.findall(cell) or cell[1:-1].strip() == ""):
+        labels = [] if quoted is True else [one or other for one, other in quoted]
+    else:
+        labels = re.split(r"[;,|]", cell)
+    return [label.strip() for label in labels if label.strip()]
 
 
 def read_frame(frame: Any, source: str) -> TruthColumns:
