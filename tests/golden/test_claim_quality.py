@@ -51,6 +51,7 @@ def test_marks_hold_no_text() -> None:
         "fifth_held_out",
         "sixth_held_out",
         "seventh_held_out",
+        "eighth_held_out",
     ):
         for line in (quality.GOLD / f"claims_{name}.jsonl").read_text().splitlines():
             assert set(json.loads(line)) == {"file", "line", "sha256", "claims"}
