@@ -97,7 +97,7 @@ class Trainer(Loop):
             self.ahead = LookAhead(draw, group, rollout.group, rollout.temperature)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fingerprints of the vocabulary and the ground truth, the number of prompts and the derived budget."""
+        """Returns the fingerprints of vocabulary and ground truth, the number of prompts and the derived budget."""
         truth = self.reward.truth
         return {
             "reward": self.objective,

@@ -156,7 +156,7 @@ def job_of_run(config: Config, longest: Prompt, image_token: int | None, kind: s
     Args:
         config: Settings of the training run.
         longest: Longest prompt of the training run.
-        image_token: Id of the token that stands for a part of a picture, for models whose responses share a prompt.
+        image_token: Id of the token that represents a part of a picture, for models whose responses share a prompt.
         kind: Name of the GPU type.
         ranks: Number of processes.
         memory: Memory of the GPU in bytes.
