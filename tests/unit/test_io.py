@@ -202,7 +202,8 @@ RECORD_FAULTS = [
     ({"image_id": 1, "caption": True}, "'caption' must be a string, found true/false"),
     (
         {"image_id": 1, "caption": ["x", "y"]},
-        "several captions for one image: write a record (image_id, caption) for each caption",
+        "several captions for one image: write a record (image_id, caption) for each caption: "
+        "jq -c '(arrays[], objects) | {image_id: .image_id, caption: .caption[]}' c > captions.jsonl",
     ),
     ({"image_id": 1, "caption": []}, "'caption' must be a string, found an array"),
     ({"image_id": 1, "caption": {"x": 1}}, "'caption' must be a string, found an object"),
