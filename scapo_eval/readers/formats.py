@@ -139,8 +139,8 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         raise InputError(several, path=rows.path)
     if rows.container == "table" and (missing := without_header([*rows.first])):
         raise InputError(missing, path=rows.path)
-    if is_map_of_several(rows.first):
-        raise InputError(several_captions(rows.path, rows.first), path=rows.path)
+    if listed := several_captions(rows.path, rows.first):
+        raise InputError(listed, path=rows.path)
     advice = advice_on_keys(rows.path, rows.first)
     if not advice:
         titles = [layout.title for layout in FORMATS if layout.answer or layout.captions]
