@@ -8,7 +8,7 @@ was either fixed or reviewed by a person. :func:`uses_of_rules` counts the match
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
     engine = inflector()
     known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     for alias, label in vocabulary.aliases.items():
-        plural = plural_of(engine, alias)
+        plural = plural_of(engine, alias, vocabulary.aliases)
         if plural and tokenize_alias(plural) not in known:
             yield Finding("plural", alias, f"'{alias}' of '{label}' has no plural '{plural}'")
 
@@ -128,7 +128,7 @@ _PLURAL = frozenset(
     alibis bayous beaus bikinis broccolis bureaus caribous chateaus corgis daiquiris emus gnus graffitis gurus
     haikus khakis kiwis kudus luaus macaronis martinis menus milieus okapis origamis paninis paparazzis plateaus
     rabbis raviolis safaris salamis shih-tzus skis spaghettis sushis tableaus tatamis taxis tiramisus tsunamis tutus
-    wasabis yetis zebus zucchinis
+    wasabis waterskis yetis zebus zucchinis
     """.split()
 )
 
@@ -150,8 +150,16 @@ _IRREGULAR = {"man": "men", "woman": "women", "child": "children", "person": "pe
 _PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
 
 
-def plural_of(engine: Any, alias: str) -> str | None:
-    """Returns the plural of a singular alias, or None for plurals and mass nouns."""
+def plural_of(engine: Any, alias: str, others: Container[str] = ()) -> str | None:
+    """Returns the plural of a singular alias, or None for plurals and mass nouns.
+
+    Args:
+        engine: Engine that :func:`inflector` returns.
+        alias: Alias in any form.
+        others: Other aliases. An alias is a plural if they contain it without its final "s" ("ferraris").
+    """
+    if alias.endswith("s") and alias[:-1] in others:
+        return None
     *before, last = alias.split()
     if not last.isalpha() or not last.islower() or set(before) & {"of", "by", "in", "and"}:
         return None
@@ -297,7 +305,7 @@ def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
     taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     missing: dict[str, list[str]] = {}
     for alias, label in vocabulary.aliases.items():
-        plural = plural_of(engine, alias)
+        plural = plural_of(engine, alias, vocabulary.aliases)
         spelled = [alias.replace(a, b) for pair in _SPELLINGS for a, b in (pair, pair[::-1]) if a in alias]
         for variant in ([plural] if plural else []) + spelled:
             if tokenize_alias(variant) not in taken:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..base.ids import file_name_of
-from ..files.fields import Record, names_image
+from ..files.fields import Record, keys_named, names_image
 
 _OWN_KEYS = frozenset({"image_id", "caption"})
 _OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
@@ -29,6 +29,8 @@ def advice_on_keys(name: str, record: Record) -> str:
     The longest text is the caption, and the first other text or number is the image id. The advice is empty if there
     are no such keys.
     """
+    if name.startswith("<"):  # records in memory
+        return "; rename the keys to image_id and caption"
     response = record.get("response")
     if isinstance(response, dict) and "body" in response:
         return f"; take the captions out: {jq_command(_OPENAI_BATCH, name)}"
@@ -96,20 +98,31 @@ def without_header(columns: Sequence[str]) -> str | None:
     return "texts without image ids: write a table with the header image_id,caption, or JSON lines with these keys"
 
 
-def several_captions(name: str, record: Record) -> str:
-    """Returns the reason why a record with a list of captions is refused, with the commands that accept them."""
-    if is_map_of_several(record):
-        program = "to_entries[] | {image_id: .key, caption: .value[]}"
+def several_captions(name: str, record: Record) -> str | None:
+    """Returns the reason why a record or a map with lists of captions is refused, with the commands that accept them.
+
+    The reason is None if there is no such list.
+    """
+    reason = "several captions for one image: write a record (image_id, caption) for each caption"
+    key = next((key for key in keys_named(record, _LISTED) if _are_several(record[key])), None)
+    if key is None and not is_map_of_several(record):
+        return None
+    if name.startswith("<"):  # records in memory
+        return reason
+    if key is None:
         references = shlex.join(["scapo-eval", "score", "CAPTIONS", "--references", name])
-        further = f"; as references of the images: {references}"
-    else:
-        key = "caption" if "caption" in record else "captions"
-        image = next((key for key in record if names_image(key)), "image_id")
-        program, further = f"(arrays[], objects) | {{image_id: .{image}, caption: .{key}[]}}", ""
-    return (
-        "several captions for one image: write a record (image_id, caption) for each caption: "
-        f"{jq_command(program, name)}{further}"
-    )
+        program = "to_entries[] | {image_id: .key, caption: .value[]}"
+        return f"{reason}: {jq_command(program, name)}; as references of the images: {references}"
+    image = next((key for key in record if names_image(key)), "image_id")
+    program = f"(arrays[], objects) | {{image_id: .[{json.dumps(image)}], caption: .[{json.dumps(key)}][]}}"
+    return f"{reason}: {jq_command(program, name)}"
+
+
+_LISTED = ("caption", "captions", "texts", "sentences", "descriptions", "responses", "outputs", "predictions")
+
+
+def _are_several(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(text, str) for text in value)
 
 
 def is_list_of_labels(text: str) -> bool:

@@ -29,7 +29,7 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_array, par
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
-from .advice import advice_on_keys, is_map_of_several, nested_records, several_captions
+from .advice import advice_on_keys, nested_records, several_captions
 from .captions_foreign import captions_of as foreign_captions_of
 from .formats import (
     CHAT_KEYS,
@@ -630,21 +630,17 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
         return f"no turn of the assistant in {chat!r}"
     if nested := nested_records(name, record):
         return nested
-    if is_map_of_several(record):
-        return several_captions(name, record)
+    if listed := several_captions(name, record):
+        return listed
     if not {"image_id", "caption"} <= record.keys() and (several := several_keys(record)):
         return several
     for key in ("image_id", "caption"):
         if key not in record:
-            if key == "caption" and isinstance(record.get("captions"), list):
-                return several_captions(name, record)
             rollout = key == "caption" and "response" in record
             hint = "; is it a rollout? use scapo-eval reward" if rollout else advice_on_keys(name, record)
             return f"missing key '{key}' (found: {keys}){hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
-    if isinstance(record["caption"], list) and len(record["caption"]) > 1:
-        return several_captions(name, record)
     return f"'caption' must be a string, found {json_type(record['caption'])}"
 
 

@@ -139,14 +139,14 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         raise InputError(several, path=rows.path)
     if rows.container == "table" and (missing := without_header([*rows.first])):
         raise InputError(missing, path=rows.path)
-    if is_map_of_several(rows.first):
-        raise InputError(several_captions(rows.path, rows.first), path=rows.path)
     if name := _name_of_other_kind(rows.first):
         known = _KNOWN[name]
         reason = f"recognized as {known.title}: it contains no captions and no answers{known.kind.advice(rows.path)}"
         raise InputError(reason, path=rows.path)
     if nested := nested_records(rows.path, rows.first):
         raise InputError(nested, path=rows.path)
+    if listed := several_captions(rows.path, rows.first):
+        raise InputError(listed, path=rows.path)
     advice = advice_on_keys(rows.path, rows.first)
     if not advice:
         titles = [layout.title for layout in FORMATS if layout.answer or layout.captions]

@@ -135,6 +135,11 @@ FILES: dict[str, Any] = {
     "amber.json": [{"id": 1, "response": "A dog and a cat sit on the lawn of the house."}],
     "mixed/a.json": OBJECTS,
     "mixed/b.jsonl": CAPTIONS,
+    "floats.csv": "image_id,caption\n1.0,A dog and a cat.\n2.0,A dog and a cat.\n3.0,A dog and a cat.\n",
+    "float_ids.csv": "image_id,label\n1.0,dog\n2.0,cat\n3.0,dog\n3.0,cat\n",
+    "printed_lists.csv": 'image_id,objects\n1,[\'dog\']\n2,"[""cat""]"\n3,"[\'dog\', \'cat\']"\n',
+    "one_string.json": {"1.jpg": "dog", "2.jpg": "cat", "3.jpg": "dog, cat, sofa, potted plant"},
+    "key_lists.json": [{"img_id": 1, "captions": ["A dog.", "A cat."]}],
     "parts/a.jsonl": CAPTIONS[:1],
     "parts/b.jsonl": CAPTIONS[1:],
 }
@@ -185,6 +190,7 @@ MEANT = [
     "c.jsonl --truth t.json --vocabulary comments.txt",
     *(f"{name} --truth t.json" for name in ("chat.jsonl", "llava.json", "parts_chat.jsonl", "lists_by_image.json")),
     *(f"c.jsonl --truth {name}" for name in ("long.csv", "long_id.csv", "counts.csv", "index.csv", "semi.csv")),
+    *("floats.csv --truth t.json", "c.jsonl --truth float_ids.csv", "c.jsonl --truth printed_lists.csv"),
 ]
 """Commands with a clear meaning, whose figures are those of ``c.jsonl --truth t.json``."""
 
@@ -280,7 +286,25 @@ TOLD = [
     ("c.jsonl --truth t.json --vocabulary prose.txt", "a list of words, or {label: [aliases]}"),
     ("inside.json --truth t.json", "the records are inside 'captions'; take them out: jq -c '.captions[]'"),
     ("lists.jsonl --truth t.json", "several captions for one image: write a record (image_id, caption) for each"),
-    ("several.json --truth t.json", "several captions for one image: write a record (image_id, caption) for each"),
+    (
+        "key_lists.json --truth t.json",
+        "key_lists.json > captions.jsonl",
+    ),
+    (
+        "several.json --truth t.json",
+        "{image_id: .key, caption: .value[]}' several.json > captions.jsonl; as references of the images: "
+        "scapo-eval score CAPTIONS --references several.json",
+    ),
+    ("c.jsonl --truth words.txt", "a list of words is not a truth, which lists the objects of each image"),
+    ("c.jsonl --truth words.json", "to match captions with the words: --vocabulary words.json"),
+    ("c.jsonl --truth one_string.json", """jq -c 'map_values(split(", *"; null))' one_string.json > truth.json"""),
+    ("hf://n/x:test --truth t.json", "is not a data set; write hf://datasets/n/x:test"),
+    ("hf://x --truth t.json", "is not a data set; write hf://datasets/NAMESPACE/x"),
+    ("https://huggingface.co/datasets/n/x --truth t.json", "a web page; write hf://datasets/n/x"),
+    (
+        "https://huggingface.co/datasets/n/x/resolve/v1/a/b.jsonl --truth t.json",
+        "write hf://datasets/n/x@v1/a/b.jsonl",
+    ),
     (
         "records.json --truth t.json",
         "'to_entries[] | {image_id: .key} + .value' records.json > captions.jsonl",

@@ -202,7 +202,8 @@ RECORD_FAULTS = [
     ({"image_id": 1, "caption": True}, "'caption' must be a string, found true/false"),
     (
         {"image_id": 1, "caption": ["x", "y"]},
-        "several captions for one image: write a record (image_id, caption) for each caption",
+        "several captions for one image: write a record (image_id, caption) for each caption: jq -c "
+        """'(arrays[], objects) | {image_id: .["image_id"], caption: .["caption"][]}' FILE > captions.jsonl""",
     ),
     ({"image_id": 1, "caption": []}, "'caption' must be a string, found an array"),
     ({"image_id": 1, "caption": {"x": 1}}, "'caption' must be a string, found an object"),
@@ -233,13 +234,13 @@ def test_the_keys_of_a_record_are_named_in_a_command() -> None:
 def test_records_that_are_refused(tmp_path: Path, record: Any, reason: str) -> None:
     faults = FaultList()
     found = captions_of("c", enumerate([RECORDS[0], record, RECORDS[1]], 1), faults)
-    assert [str(error) for error in faults.errors] == [f"c:2: {reason}"]
+    assert [str(error) for error in faults.errors] == [f"c:2: {reason.replace('FILE', 'c')}"]
     assert found.numbers == [1, 3]
     path = tmp_path / "c.jsonl"
     path.write_bytes(LINES + dump_json(record))
     with pytest.raises(InputErrors) as caught:
         read_captions(path)
-    assert str(caught.value) == f"{path}:3: {reason}"
+    assert str(caught.value) == f"{path}:3: {reason.replace('FILE', str(path))}"
 
 
 def test_a_thousand_faults_are_counted_and_twenty_shown(tmp_path: Path) -> None:

@@ -235,6 +235,13 @@ def test_a_data_set_of_the_hub_that_cannot_be_read(monkeypatch: pytest.MonkeyPat
         _ = Source(uri).head
 
 
+def test_all_missing_packages_of_the_hub_are_in_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match="needs further packages: pip install pyarrow huggingface_hub"):
+        _ = Source("hf://datasets/n/x/data.jsonl").head
+
+
 def test_a_file_in_a_repository_is_no_data_set() -> None:
     assert not is_hub_dataset("hf://datasets/n/x/data.jsonl")
     assert not is_hub_dataset("hf://datasets/n/x/parts/*.parquet")
