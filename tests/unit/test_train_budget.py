@@ -149,7 +149,8 @@ def test_a_run_on_gpus_is_planned_with_its_own_prompt(
     assert tokens == derived(replace(job, memory=79 * GIB))
     assert tokens % (203 + 8 * 511) == 0
     assert budget_of_run(config, POLICY, found, ranks, kept=4096) == 4096
-    assert budget_of_run(config, POLICY, found, ranks, kept=10**6) == tokens  # does not fit here
+    dense = replace(config, model=replace(config.model, gradient_checkpointing=False))
+    assert 4096 < budget_of_run(dense, POLICY, found, ranks, kept=10**6) < 10**6  # which does not fit here
     exact = replace(config, model=replace(config.model, dtype="float64"))
     assert budget_of_run(exact, POLICY, found, ranks) == USUAL_BUDGET
     assert "because memory cannot be planned: model.dtype = float64" in caplog.text
