@@ -16,6 +16,7 @@ from .job import GpuShare, Job
 from .memory import MOMENTS
 from .seconds import Seconds
 
+
 @dataclass(frozen=True)
 class Plan:
     """Result of planning.

@@ -24,7 +24,7 @@ from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_eval.files.json_text import parse_json  # noqa: E402
 from scapo_eval.rewarding.tokens import decode_with_offsets  # noqa: E402
 from scapo_train import credit  # noqa: E402
-from scapo_train.config import Config, from_table, load, load, to_toml  # noqa: E402
+from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.packing import batch_of  # noqa: E402

@@ -62,7 +62,8 @@ def test_a_budget_consists_of_whole_groups_that_fit(seven: Job) -> None:
 
 
 def test_groups_are_divided_only_if_one_does_not_fit(seven: Job) -> None:
-    dense = replace(seven, config=replace(seven.config, model=replace(seven.config.model, gradient_checkpointing=False)))
+    model = replace(seven.config.model, gradient_checkpointing=False)
+    dense = replace(seven, config=replace(seven.config, model=model))
     row = dense.prompt_tokens + 8 * 511
     found = {size: derived(replace(dense, memory=size * GIB)) for size in (30, 42, 79)}
     assert found[79] >= row > found[42] >= found[30]
