@@ -109,8 +109,8 @@ class LiveBytes(TorchDispatchMode):
         self._host: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # its parts come here
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the parts of a shard, or of 8-bit moments, come here
         if _has_values(args):
             with unset_fake_temporarily():
                 made = function(*args, **(kwargs or {}))
@@ -410,7 +410,11 @@ def _image_tokens(job: Job, batch: Any) -> int:
 
 def _no_compiled_step() -> Any:
     """Returns a context in which compiled functions do nothing: only the step of the 8-bit optimizer is compiled."""
-    return mock.patch.object(torch, "compile", lambda *_, **__: lambda *_, **__: None)
+    return mock.patch.object(torch, "compile", return_value=_does_nothing)
+
+
+def _does_nothing(*_: Any) -> None:
+    """Replaces a compiled function, without keeping its arguments in memory as a mock object would."""
 
 
 def _keep_on_host(alive: LiveBytes, model: Policy) -> None:
