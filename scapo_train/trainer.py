@@ -97,16 +97,16 @@ class Trainer(Loop):
             self.ahead = LookAhead(draw, group, rollout.group, rollout.temperature)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fingerprints of vocabulary and ground truth, the number of prompts and the derived budget."""
-        truth = self.reward.truth
+        """Returns the fingerprints of the vocabulary and the ground truth, the number of prompts, and the derived
+        budget.
+        """
+        truth, tokens = self.reward.truth, self.config.optim.micro_batch_tokens
         return {
             "reward": self.objective,
             "vocabulary": truth.vocabulary.fingerprint,
             "oracle": truth.oracle.fingerprint,
             "prompts": len(self.prompts.sources),
-            **(
-                {"derived": {"optim.micro_batch_tokens": self.config.optim.micro_batch_tokens}} if self._derives else {}
-            ),
+            **({"derived": {"optim.micro_batch_tokens": tokens}} if self._derives else {}),
         }
 
     def state(self) -> dict[str, Any]:

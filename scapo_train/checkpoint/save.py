@@ -149,7 +149,7 @@ class Checkpoints:
         state = read_json(path / STATE)
         if not isinstance(state, dict) or type(state.get("step")) is not int:
             raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
-        _make_moments(optimizer)
+        make_moments(optimizer)
         _read(_tensors(model, optimizer), path)
         return state
 
@@ -301,7 +301,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     return tensors
 
 
-def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+def make_moments(optimizer: torch.optim.Optimizer) -> None:
     """Creates the optimizer's moments by taking one step. :meth:`Checkpoints.load` overwrites the results."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:

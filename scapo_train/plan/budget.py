@@ -92,9 +92,8 @@ def fits(job: Job, tokens: int) -> bool:
     """Returns True if the passes within a budget fit into memory. Other moments of a step do not depend on it."""
     limit = job.config.rollout.max_new_tokens
     short = max(1, limit // SHORT) if job.shape.shared else limit
-    share = memory_of(
-        _with(dataclasses.replace(job, work=dataclasses.replace(job.work, response_tokens=short)), tokens)
-    )
+    work = dataclasses.replace(job.work, response_tokens=short)
+    share = memory_of(_with(dataclasses.replace(job, work=work), tokens))
     return all(needed(share.bytes_at(moment)) <= (1 - SPARE) * job.gpu.memory for moment in ("logprob", "update"))
 
 

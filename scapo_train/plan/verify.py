@@ -3,11 +3,16 @@
 
 The measurement runs the unchanged training code. The model is frozen, sharded and placed as in
 :func:`scapo_train.model.load_policy`. :class:`scapo_train.update.Updater` divides the batch, runs the reference model,
-computes the loss and its gradient, and performs the optimizer step. The tensors have shapes but no values
+computes the loss and its gradient, and performs the optimizer step. For training on pairs,
+:class:`scapo_train.preference.update.PairUpdater` does this. The tensors have shapes but no values
 (``FakeTensorMode``), and a fake process group replaces the other ranks. Therefore, the measurement takes one to five
 minutes on one core and about one gigabyte of memory, for a model of any size on any number of ranks. Tensors in host
 memory (``optim.offload``, ``model.reference = "cpu"``) are not counted, but their copies on the GPU are. Chunk sizes
 and attention are the same as on a GPU. A dispatch mode counts the bytes of all live tensors.
+
+8-bit moments (``optim.optimizer = "adamw8bit"``) are created by torchao. Their optimizer step is not run, because it is
+a kernel that PyTorch compiles for the GPU. Its temporary memory, which is limited to one parameter at a time, is
+therefore not counted. Activations are no longer in memory during this step.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -35,9 +40,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scapo_eval.base.errors import InputError
-
 from .. import logprob
+from ..checkpoint.save import make_moments
 from ..config import Lora
 from ..credit import CreditedBatch
 from ..data import Prompt, PromptRecord, Response
@@ -45,10 +49,12 @@ from ..distributed import ProcessGroup
 from ..families import packing
 from ..families.general import GeneralPrompt
 from ..families.packing import Vision
-from ..families.policy import EncodedPrompt, Policy
+from ..families.policy import EncodedPrompt, Policy, Row
 from ..families.shared import SharedPrompt
 from ..model import mesh_of, placed, policy_of, shard, untrained
-from ..update import MicroBatch, Updater, optimizer_of
+from ..preference.loss import ROWS
+from ..preference.update import Example, PairUpdater
+from ..update import MicroBatch, Updater, descend, optimizer_of
 from .budget import memory_of, resolved
 from .general import without_data
 from .hardware import GPUS_PER_MACHINE
@@ -87,14 +93,14 @@ class LiveBytes(TorchDispatchMode):
     Operations on tensors with values (the inputs on the general path) are performed, because model code reads some of
     these values.
 
-    Args:
+    Attributes:
         marked: Number of image tokens that a mask without values selects. None if such masks select all elements: the
             pictures and patches on the general path, none of which is padding.
     """
 
-    def __init__(self, marked: int | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._marked = marked
+        self.marked: int | None = None
         self.now, self.peak = 0, math.inf
         self.pause = _Pause()
         self._sizes: dict[int, int] = {}
@@ -103,8 +109,8 @@ class LiveBytes(TorchDispatchMode):
         self._host: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # its parts come here
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the parts of a shard, or of 8-bit moments, come here
         if _has_values(args):
             with unset_fake_temporarily():
                 made = function(*args, **(kwargs or {}))
@@ -135,7 +141,7 @@ class LiveBytes(TorchDispatchMode):
             if not isinstance(index, Tensor) or index.dtype is not torch.bool:
                 places.append(index)
                 continue
-            selected = index.numel() if self._marked is None else self._marked
+            selected = index.numel() if self.marked is None else self.marked
             if not isinstance(index, FakeTensor):
                 with unset_fake_temporarily():
                     selected = int(index.sum())
@@ -150,12 +156,14 @@ class LiveBytes(TorchDispatchMode):
     def on_host(self, tensor: Tensor) -> Tensor:
         """Excludes a tensor from the count, because it is in host memory."""
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        storage: Any = local.untyped_storage()
-        self.add(local)
-        if storage._cdata not in self._host:
-            self._host.add(storage._cdata)
-            self.now -= self._sizes[storage._cdata]
-            self._sizes[storage._cdata] = 0
+        names = local.__tensor_flatten__()[0] if hasattr(local, "__tensor_flatten__") else ()  # 8-bit moments
+        for part in [getattr(local, name) for name in names] or [local]:
+            storage: Any = part.untyped_storage()
+            self.add(part)
+            if storage._cdata not in self._host:
+                self._host.add(storage._cdata)
+                self.now -= self._sizes[storage._cdata]
+                self._sizes[storage._cdata] = 0
         return tensor
 
     def add(self, tensor: Tensor) -> None:
@@ -234,12 +242,8 @@ def measure(job: Job) -> Measured:
     shards. With the fake process group, all cached shapes are those of rank 0.
 
     Raises:
-        InputError: If the job trains on pairs, or uses an optimizer other than AdamW.
+        ScapoError: If the package of the 8-bit optimizer is not installed.
     """
-    if job.pairs:
-        raise InputError("--verify measures rollouts, not training on pairs: omit --pairs")
-    if job.config.optim.optimizer != "adamw":
-        raise InputError(f"--verify supports only optim.optimizer = adamw, not {job.config.optim.optimizer}")
     start, job = time.monotonic(), resolved(job)
     peaks = [_measured(job, batch) for batch in dict.fromkeys(memory_of(job).passes)]
     return Measured(max(low for low, _ in peaks), max(high for _, high in peaks), time.monotonic() - start)
@@ -250,24 +254,19 @@ def _measured(job: Job, batch: Pass) -> tuple[float, float]:
     process_group = _Alone(0, job.count, torch.device("cpu"), min(job.count, GPUS_PER_MACHINE))
     config, shape = job.config, job.shape
     offload, sharded = config.optim.offload, job.count > 1 or config.optim.offload
+    compares = job.pairs or config.loss.kl > 0
     with _other_ranks(process_group, sharded), _kernels_of_a_gpu():
         mesh = mesh_of(process_group, config.model.shard_within) if sharded else None
         policy = _built(job, reference=False)
-        steps = Updater(config, policy, None, None, process_group, 1000)
-        prompts = -(-config.data.prompts_per_step // job.count)
-        group, length = config.rollout.group, batch.length
-        responses = [Response([100] * length, False)] * (prompts * group)
-        encoded = [_encoded(job, index) for index in range(prompts)]
-        (micro_batches,) = _one_mini_batch(steps, encoded, responses)
-        first: Any = micro_batches[0].batch
-        marked = int((first.ids == policy.vlm.config.image_token_id).sum()) if shape.shared else None
-        reference = _built(job, reference=True) if config.loss.kl and not config.lora.rank else None
+        reference = _built(job, reference=True) if compares and not config.lora.rank else None
+        work = (_Pairs if job.pairs else _Rollouts)(job, batch, policy, process_group)
         with (
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
-            LiveBytes(marked) as alive,
+            LiveBytes() as alive,
             _shapes_apart(alive),
             _copies_of_the_host(alive),
             _equal_formats(),
+            _no_compiled_step(),
         ):
             for model in (policy, reference):
                 if model is None:
@@ -281,32 +280,141 @@ def _measured(job: Job, batch: Pass) -> tuple[float, float]:
                 if isinstance(model, FSDPModule) and on_host:
                     _keep_on_host(alive, model)
             optimizer = optimizer_of(config, policy)
-            for parameter in optimizer.param_groups[0]["params"] + optimizer.param_groups[1]["params"]:
-                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                if offload:
-                    for moment in moments.values():
-                        alive.on_host(moment)
-                optimizer.state[parameter] = {"step": torch.zeros(()), **moments}
-            pictures = [Vision(*_features(job)) for _ in range(prompts)] if shape.shared else []
-            if shape.shared:
-                micro_batches = [_faked(fake, micro, pictures[0]) for micro in micro_batches]
-            else:
-                for tensor in tree_leaves([vars(micro.batch) for micro in micro_batches]):
-                    alive.add(tensor)
+            make_moments(optimizer)
+            if offload:
+                for tensor in tree_leaves(list(optimizer.state.values())):
+                    if isinstance(tensor, Tensor):
+                        alive.on_host(tensor)
             tower = shape.tower * (4 if config.model.dtype == "float32" else 2) if shape.shared else 0
-            updater = Updater(config, policy, reference or (policy if config.loss.kl else None), optimizer,
-                              process_group, 1000)  # fmt: skip
-            run = [micro_batches[:PASSES]]
+            pictures = [Vision(*_features(job)) for _ in range(work.pictures)] if shape.shared else []
+            work.place(fake, alive, pictures)
+            low, high = work.run(reference or policy if compares else None, optimizer, alive)
+            return tower + low, tower + high
+
+
+class _Rollouts:
+    """Step of training on rollouts.
+
+    Args:
+        job: Planning task.
+        batch: Largest pass.
+        policy: Policy without weights.
+        process_group: First rank of the training run.
+    """
+
+    def __init__(self, job: Job, batch: Pass, policy: Policy, process_group: ProcessGroup) -> None:
+        self._job, self._policy, self._process_group = job, policy, process_group
+        self.pictures = -(-job.config.data.prompts_per_step // job.count)
+        self._length = batch.length
+        self._responses = [Response([100] * batch.length, False)] * (self.pictures * job.config.rollout.group)
+        encoded = [_encoded(job, index) for index in range(self.pictures)]
+        updater = Updater(job.config, policy, None, None, process_group, 1000)  # type: ignore[arg-type]
+        (self._micro_batches,) = _one_mini_batch(updater, encoded, self._responses)
+
+    def place(self, fake: FakeTensorMode, alive: LiveBytes, pictures: Sequence[Vision]) -> None:
+        """Replaces the tensors of batches by tensors without values. On the general path, they keep their values."""
+        if not self._job.shape.shared:
+            for tensor in tree_leaves([vars(micro.batch) for micro in self._micro_batches]):
+                alive.add(tensor)
+            return
+        alive.marked = _image_tokens(self._job, self._micro_batches[0].batch)
+        self._micro_batches = [
+            replace(micro, batch=_faked(fake, micro.batch, pictures[0])) for micro in self._micro_batches
+        ]
+
+    def run(self, reference: Policy | None, optimizer: torch.optim.Optimizer, alive: LiveBytes) -> tuple[float, float]:
+        """Performs the step, and returns its peaks without and with gradients."""
+        updater = Updater(self._job.config, self._policy, reference, optimizer, self._process_group, 1000)
+        run = [self._micro_batches[:PASSES]]
+        alive.restart()
+        updater.add_frozen_logprobs(run)
+        low = alive.peak
+        if reference is not None and reference is not self._policy and _on_host(self._job):
+            _keep_on_host(alive, reference)  # a single process has copied all of it to the GPU until now
+        advantages = [np.zeros(self._length, dtype=np.float32)] * len(self._responses)
+        credited = CreditedBatch(advantages, SimpleNamespace(), np.zeros(0), np.zeros(0, dtype=bool))  # type: ignore[arg-type]
+        alive.restart()
+        updater.update(run, credited, 0)
+        return low, alive.peak
+
+
+class _Pairs(PairUpdater):
+    """Step of training on pairs. The arguments are those of :class:`_Rollouts`."""
+
+    def __init__(self, job: Job, batch: Pass, policy: Policy, process_group: ProcessGroup) -> None:
+        super().__init__(job.config, policy, policy, process_group)
+        self._job = job
+        policy.leaves_out_never = False
+        counts = ROWS[job.config.preference.loss]
+        pairs = -(-job.config.data.prompts_per_step // job.count)
+        self.pictures = pairs * (2 if job.config.preference.loss == "mdpo" else 1)
+        response = [100] * batch.length
+        prompt = _encoded(job, 0)
+        example = Example([prompt.row([response] * count) for count in counts], [batch.length] * sum(counts))
+        self._examples = [example] * min(pairs, PASSES * max(1, batch.prompts // len(counts)))
+        self._peaks = [0.0, 0.0]
+
+    def place(self, fake: FakeTensorMode, alive: LiveBytes, pictures: Sequence[Vision]) -> None:
+        """Sets the counter and the features of pictures, for batches that the passes create."""
+        self._fake, self._alive, self._visions = fake, alive, pictures
+
+    def run(self, reference: Policy | None, optimizer: torch.optim.Optimizer, alive: LiveBytes) -> tuple[float, float]:
+        """Performs the step, and returns its peaks without and with gradients."""
+        assert reference is not None
+        self.reference = reference
+        reference.leaves_out_never = False
+        copied = 0
+        if reference is not self.policy and _on_host(self._job) and not isinstance(reference, FSDPModule):
+            _keep_on_host(alive, reference)  # a single process copies all of it to the GPU for each pass
+            copied = sum(parameter.numel() * parameter.element_size() for parameter in reference.parameters())
+        models = {id(model): model for model in (self.policy, reference)}.values()
+        with contextlib.ExitStack() as stack:
+            for model in models:
+                stack.enter_context(mock.patch.object(model, "batch", self._batches(model.batch)))
             alive.restart()
-            updater.add_frozen_logprobs(run)
-            low = alive.peak
-            if reference is not None and _on_host(job):  # a single process has copied all of it to the GPU until now
-                _keep_on_host(alive, reference)
-            advantages = [np.zeros(length, dtype=np.float32)] * len(responses)
-            credited = CreditedBatch(advantages, SimpleNamespace(), np.zeros(0), np.zeros(0, dtype=bool))  # type: ignore[arg-type]
-            alive.restart()
-            updater.update(run, credited, 0)
-            return tower + low, tower + alive.peak
+            self.backward(self._examples, len(self._examples) * self._job.count)
+            descend(self.config.optim, optimizer, 0.0, 0, 1000)
+        self._note(1)
+        return self._peaks[0] + copied, self._peaks[1]
+
+    def sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
+        """Notes the peaks before and after a pass."""
+        if torch.is_grad_enabled():
+            return super().sums(model, micro)
+        self._note(1)
+        sums = super().sums(model, micro)
+        self._note(0)
+        return sums
+
+    def _note(self, kind: int) -> None:
+        self._peaks[kind] = max(self._peaks[kind], self._alive.peak)
+        self._alive.restart()
+
+    def _batches(self, made: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a function that makes batches. If responses share their prompt, the tensors have no values."""
+
+        def batch(rows: Sequence[Row], device: torch.device) -> Any:
+            with unset_fake_temporarily():
+                real = made(rows, device)
+            if not self._job.shape.shared:
+                return real
+            self._alive.marked = _image_tokens(self._job, real)
+            return _faked(self._fake, real, self._visions[0])
+
+        return batch
+
+
+def _image_tokens(job: Job, batch: Any) -> int:
+    return int((batch.ids == model_config(job.config.model.path).image_token_id).sum())
+
+
+def _no_compiled_step() -> Any:
+    """Returns a context in which compiled functions do nothing: only the step of the 8-bit optimizer is compiled."""
+    return mock.patch.object(torch, "compile", return_value=_does_nothing)
+
+
+def _does_nothing(*_: Any) -> None:
+    """Replaces a compiled function, without keeping its arguments in memory as a mock object would."""
 
 
 def _keep_on_host(alive: LiveBytes, model: Policy) -> None:
@@ -452,8 +560,8 @@ def _features(job: Job) -> tuple[Tensor, tuple[Tensor, ...]]:
     return embeds, tuple(deep)
 
 
-def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBatch:
-    """Returns a copy of the micro-batch whose tensors contain no data."""
+def _faked(fake: FakeTensorMode, batch: Any, picture: Vision) -> Any:
+    """Returns a copy of a batch whose tensors contain no data, and whose prompts all have the same picture."""
 
     def faked(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -462,9 +570,8 @@ def _faked(fake: FakeTensorMode, micro: MicroBatch, picture: Vision) -> MicroBat
             return replace(value, **{field.name: faked(getattr(value, field.name)) for field in fields(value)})
         return value
 
-    batch: Any = faked(micro.batch)
-    rows = int(micro.batch.layout.prompts.shape[0])  # type: ignore[attr-defined]
-    return replace(micro, batch=replace(batch, vision=[picture] * rows))
+    made = faked(batch)
+    return replace(made, vision=[picture] * int(batch.layout.prompts.shape[0]))
 
 
 __all__ = ["LiveBytes", "Measured", "measure"]

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-READ: Mapping[str, tuple[int, int]] = {"dpo": (1, 2), "mdpo": (2, 3), "symmpo": (2, 5)}
-"""Loss -> number of prompts and number of responses that the loss reads per pair. Each response has one log-ratio."""
+ROWS: Mapping[str, tuple[int, ...]] = {"dpo": (2,), "mdpo": (2, 1), "symmpo": (3, 2)}
+"""Loss -> number of responses to each prompt that the loss reads per pair. Each response has one log-ratio."""
+
+READ: Mapping[str, tuple[int, int]] = {loss: (len(rows), sum(rows)) for loss, rows in ROWS.items()}
+"""Loss -> number of prompts and number of responses that the loss reads per pair."""
 
 
 def dpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:

@@ -10,52 +10,31 @@ import math
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from scapo_eval.base.errors import InputError
 from scapo_eval.engines.images import load as load_picture
 
 from ..config import USUAL_BUDGET, command_line
 from ..data import PreferencePair, PromptRecord, Prompts, read_pairs, seed_of
-from ..families.policy import EncodedPrompt, Policy, Row
+from ..families.policy import EncodedPrompt
 from ..loop import Loop, Models, Task, command
 from ..metrics import Metrics, ratio
-from ..model import as_reference
 from ..rollout import encode
 from ..update import check_finite, descend
-from . import loss as preference_loss
+from .update import Example, PairUpdater
 
 SHOWN = 0.2
 """Maximum share of a picture that mDPO's other picture shows (in the paper, a crop of 0 to 20 %)."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Preference pair that is encoded for the model.
-
-    Attributes:
-        rows: Prompts with their responses, as rows of a forward pass.
-        lengths: Number of tokens in each response, row by row.
-    """
-
-    rows: list[Row]
-    lengths: list[int]
 
 
 class PreferenceTrainer(Loop):
     """Training run on pairs; see :class:`~scapo_train.loop.Loop`."""
 
     required = ("model.path", "data.train")
-
-    @property
-    def ratios(self) -> int:
-        """Number of log-ratios per pair."""
-        return preference_loss.READ[self.config.preference.loss][1]
 
     def read(self) -> Task:
         """Reads the pairs.
@@ -86,8 +65,8 @@ class PreferenceTrainer(Loop):
         return Prompts(sources, models.processor, self.config.data.max_bad, workers=self.config.data.workers)
 
     def prepare(self) -> None:
-        """Prepares the pairs and the cropped pictures. Log-probabilities are computed over all tokens of the
-        vocabulary, as in the published losses.
+        """Prepares the pairs, the cropped pictures and the updater. Log-probabilities are computed over all tokens of
+        the vocabulary, as in the published losses.
         """
         if not self.config.optim.micro_batch_tokens:  # pairs are never divided
             self.config = self.config.with_budget(USUAL_BUDGET)
@@ -98,6 +77,8 @@ class PreferenceTrainer(Loop):
         self.cropped = Prompts(self.prompts.sources, self.processor, data.max_bad, look=cropped, workers=data.workers)
         self.cropped.bad = self.prompts.bad
         self.responses = [self._tokens(pair) for pair in self.pairs]
+        assert self.reference is not None
+        self.updater = PairUpdater(self.config, self.policy, self.reference, self.process_group)
 
     def facts(self) -> dict[str, Any]:
         """Returns the number of pairs, for the run card."""
@@ -123,7 +104,7 @@ class PreferenceTrainer(Loop):
         if config.lora.dropout:  # the only use of torch's global generator
             torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
         with self.clock("update"):
-            sums = self._backward(examples, count) if count else [0.0] * 5
+            sums = self.updater.backward(examples, count) if count else [0.0] * 5
             loss, accuracy, margin, chosen, rejected = (ratio(total, count) for total in group.sum(*sums))
             norm = None
             if loss is not None:  # a picture of the step was readable on some rank
@@ -174,13 +155,6 @@ class PreferenceTrainer(Loop):
             examples.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
         return examples
 
-    def losses(self, ratios: Tensor) -> Tensor:
-        """Returns the (B,) losses of pairs, computed from their (B, R) log-ratios."""
-        settings = self.config.preference
-        weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
-        losses: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
-        return losses
-
     def _tokens(self, pair: PreferencePair) -> list[list[int]]:
         """Returns the token ids of the preferred and the rejected response, each with an end-of-sequence token.
 
@@ -216,61 +190,6 @@ class PreferenceTrainer(Loop):
     def _encoded(self, prompts: Prompts, indices: Sequence[int], following: Sequence[int]) -> dict[int, EncodedPrompt]:
         taken = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
         return {prompt.prompt.index: prompt for prompt in encode(self.policy, taken, self.process_group.device)}
-
-    def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
-        """Accumulates the gradient of the loss, and returns this rank's sums of the metrics."""
-        sums = [0.0] * 5
-        micros = self._micro_batches(examples)
-        micros += [[] for _ in range(self.process_group.max(len(micros)) - len(micros))]
-        for micro in micros:
-            ratios = self._ratios(micro)
-            losses = self.losses(ratios) if micro else ratios
-            (losses.sum() / count * self.process_group.size).backward()  # FSDP averages over ranks
-            if micro:
-                chosen, rejected = ratios.detach()[:, 0], ratios.detach()[:, 1]
-                metrics = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
-                sums = [before + float(metric.sum()) for before, metric in zip(sums, metrics, strict=True)]
-        return sums
-
-    def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
-        """Divides the pairs into micro-batches that fit within the token budget. If the policy does not pack rows, each
-        micro-batch contains a single pair.
-        """
-        micros: list[list[Example]] = []
-        length = 0
-        for example in examples:
-            more = sum(row.length for row in example.rows)
-            if not micros or not self.policy.packs or length + more > self.config.optim.micro_batch_tokens:
-                micros.append([])
-                length = 0
-            micros[-1].append(example)
-            length += more
-        return micros
-
-    def _ratios(self, micro: Sequence[Example]) -> Tensor:
-        """Returns the (B, R) log-ratios with gradients. A rank without pairs only takes part in the collective
-        operations.
-        """
-        assert self.reference is not None
-        with torch.no_grad(), as_reference(self.reference, self.config.model, self.process_group):
-            self.policy.eval()
-            reference = self._sums(self.reference, micro)
-        self.policy.train()
-        return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
-
-    def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
-        """Returns the sum of the tokens' log-probabilities for each response."""
-        device = self.process_group.device
-        rows = [row for example in micro for row in example.rows]
-        if rows:
-            parts = [rows] if model.packs else [[row] for row in rows]
-            tokens = torch.cat([model(model.batch(part, device)).logprob for part in parts])
-            return torch.stack(
-                [logprob.sum() for logprob in tokens.split([n for example in micro for n in example.lengths])]
-            )
-        idle = 1 if model.packs or self.config.preference.loss == "dpo" else 2
-        passes = torch.stack([model(model.idle_batch(device)).logprob.sum() for _ in range(idle)])
-        return (0.0 * passes.sum()).expand(self.ratios)
 
 
 def cropped(path: str) -> Any:

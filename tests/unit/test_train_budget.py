@@ -62,9 +62,8 @@ def test_a_budget_consists_of_whole_groups_that_fit(seven: Job) -> None:
 
 
 def test_groups_are_divided_only_if_one_does_not_fit(seven: Job) -> None:
-    dense = replace(
-        seven, config=replace(seven.config, model=replace(seven.config.model, gradient_checkpointing=False))
-    )
+    model = replace(seven.config.model, gradient_checkpointing=False)
+    dense = replace(seven, config=replace(seven.config, model=model))
     row = dense.prompt_tokens + 8 * 511
     found = {size: derived(replace(dense, memory=size * GIB)) for size in (30, 42, 79)}
     assert found[79] >= row > found[42] >= found[30]
@@ -151,7 +150,8 @@ def test_a_run_on_gpus_is_planned_with_its_own_prompt(
     assert tokens == derived(replace(job, memory=79 * GIB))
     assert tokens % (203 + 8 * 511) == 0
     assert budget_of_run(config, POLICY, found, ranks, kept=4096) == 4096
-    assert budget_of_run(config, POLICY, found, ranks, kept=10**6) == tokens  # does not fit here
+    dense = replace(config, model=replace(config.model, gradient_checkpointing=False))
+    assert 4096 < budget_of_run(dense, POLICY, found, ranks, kept=10**6) < 10**6  # which does not fit here
     exact = replace(config, model=replace(config.model, dtype="float64"))
     assert budget_of_run(exact, POLICY, found, ranks) == USUAL_BUDGET
     assert "because memory cannot be planned: model.dtype = float64" in caplog.text

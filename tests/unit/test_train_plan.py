@@ -45,8 +45,8 @@ from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds, decode_seconds  # noqa: E402
 from scapo_train.plan.shapes import build, model_config, shape_of  # noqa: E402
 from scapo_train.plan.verify import LiveBytes, measure  # noqa: E402
-from scapo_train.preference.loss import READ  # noqa: E402
-from scapo_train.preference.trainer import Example, PreferenceTrainer  # noqa: E402
+from scapo_train.preference.loss import READ, ROWS  # noqa: E402
+from scapo_train.preference.update import Example, PairUpdater  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -260,27 +260,24 @@ def test_the_measured_peak_of_an_update_on_pairs_is_within_a_tenth_of_the_plan(
         ),
         pairs=True,
     )  # fmt: skip
-    trainer = PreferenceTrainer.__new__(PreferenceTrainer)
-    trainer.config, trainer.process_group = job.config, ProcessGroup(0, 1, torch.device("cpu"))
-    trainer.policy, _ = policy_of(job)
-    trainer.reference = trainer.policy if rank else policy_of(changed(job, lora={"rank": 0}))[0]
+    policy, _ = policy_of(job)
+    reference = policy if rank else policy_of(changed(job, lora={"rank": 0}))[0]
     if not rank:
-        trainer.reference.to(getattr(torch, dtype)).requires_grad_(False)
-        trainer.reference.compute = nullcontext
+        reference.to(getattr(torch, dtype)).requires_grad_(False)
+        reference.compute = nullcontext
+    updater = PairUpdater(job.config, policy, reference, ProcessGroup(0, 1, torch.device("cpu")))
     ids, positions = torch.arange(job.prompt_tokens) % 900 + 20, torch.arange(job.prompt_tokens).expand(3, -1)
-    counts = {"dpo": [2], "mdpo": [2, 1], "symmpo": [3, 2]}[loss]
-    assert (len(counts), sum(counts)) == read
     responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, 4)]
-    rows = [PackedRow(ids, positions, job.prompt_tokens, None, responses[:count]) for count in counts]
+    rows = [PackedRow(ids, positions, job.prompt_tokens, None, responses[:count]) for count in ROWS[loss]]
     example = Example(rows, [length] * read[1])
-    trained = [each for each in trainer.policy.parameters() if each.requires_grad]
-    measured = peak_of(lambda: trainer._backward([example] * 4, 4.0))
+    trained = [each for each in policy.parameters() if each.requires_grad]
+    measured = peak_of(lambda: updater.backward([example] * 4, 4.0))
     assert all(each.grad is not None for each in trained)
     memory = memory_of(job)
     assert memory.passes[0].tokens == budget
     assert sum(memory._at_update().values()) == pytest.approx(measured, rel=0.1)
     with torch.no_grad():
-        measured = peak_of(lambda: trainer._sums(trainer.reference, [example] * 2))
+        measured = peak_of(lambda: updater.sums(reference, [example] * 2))
     assert sum(memory._at_logprob().values()) == pytest.approx(measured, rel=0.2)
     found = memory.bytes_at("logprob")
     assert found["gradients"] == 4 * sum(each.numel() for each in trained)  # of the passes before
