@@ -85,6 +85,7 @@ def test_the_page_gets_the_pair_and_saying_less_is_no_loss(systems: tuple[Captio
     page = html.page(report, title="T").decode()
     assert '<strong class="untested">fewer words or objects</strong> <small>Cap. Score significantly better</small>' in page
     assert "names 25.3 points fewer absent objects" in page
+    assert "its 95 % interval (Wilson, effective sample size)" in page
 
 
 # Figures for papers
