@@ -36,7 +36,9 @@ _KNOWN = {
         "Cap. Score, %", "headline", True, "Harmonic mean of 1 - Hal. Rate and Cover Rate; higher is better."
     ),
     "reward": Quantity("Reward per response", "headline", False, "Mean reward, which training maximizes."),
-    "length": Quantity("Length, tokens", "headline", False, "Mean number of tokens; it falls if the policy learns to write less."),
+    "length": Quantity(
+        "Length, tokens", "headline", False, "Mean number of tokens; it falls if the policy learns to write less."
+    ),
     "kl": Quantity("KL, nats per token", "headline", False, "Divergence of the policy from the reference model."),
     "repeated_sentence_share": Quantity(
         "Repeated sentences, % of responses", "guards", True, "Responses that contain a sentence twice."
@@ -50,28 +52,52 @@ _KNOWN = {
     "truncated_share": Quantity(
         "Truncated, % of responses", "guards", True, "Responses that reached the length limit."
     ),
-    "zero_reward_share": Quantity("Subsentences with reward 0, %", "guards", True, "These subsentences provide no learning signal."),
+    "zero_reward_share": Quantity(
+        "Subsentences with reward 0, %", "guards", True, "These subsentences provide no learning signal."
+    ),
     "objects": Quantity("Objects per response", "guards", False, "Mean number of labels that a response names."),
-    "entropy": Quantity("Entropy, nats per token", "guards", False, "Entropy of the policy; near 0, the policy has collapsed."),
-    "pieces": Quantity("Subsentences per response", "Reward", False, "Mean number of pieces into which a response is split."),
+    "entropy": Quantity(
+        "Entropy, nats per token", "guards", False, "Entropy of the policy; near 0, the policy has collapsed."
+    ),
+    "pieces": Quantity(
+        "Subsentences per response", "Reward", False, "Mean number of pieces into which a response is split."
+    ),
     "reward_new": Quantity("Reward for new objects", "Reward", False, "Mean gain per response."),
     "reward_hal": Quantity("Reward for hallucinated objects", "Reward", False, "Mean penalty per response."),
-    "reward_reg": Quantity("Reward of subsentences without objects", "Reward", False, "Mean penalty per response for subsentences without objects."),
+    "reward_reg": Quantity(
+        "Reward of subsentences without objects",
+        "Reward",
+        False,
+        "Mean penalty per response for subsentences without objects.",
+    ),
     "groups_without_variance": Quantity(
-        "Groups without a learning signal, %", "Reward", True, "Groups in which all responses to the prompt have the same reward."
+        "Groups without a learning signal, %",
+        "Reward",
+        True,
+        "Groups in which all responses to the prompt have the same reward.",
     ),
     "empty_responses": Quantity("Empty responses", "Reward", False, "Number of responses without text in a step."),
-    "p_end": Quantity("Probability of ending, per token", "Update", False, "Mean probability of the end-of-sequence token at each token."),
+    "p_end": Quantity(
+        "Probability of ending, per token",
+        "Update",
+        False,
+        "Mean probability of the end-of-sequence token at each token.",
+    ),
     "grad_norm": Quantity("Gradient norm", "Update", False, "Gradient norm before clipping."),
     "loss": Quantity("Loss", "Update", False, "Loss of the update; its absolute value is not meaningful."),
     "clip_share": Quantity("Clipped, % of tokens", "Update", True, "Tokens whose gradient was clipped."),
     "mismatch": Quantity(
-        "Engine mismatch, nats per token", "Update", False, "Difference between the log-probabilities of the sampling engine and of the policy."
+        "Engine mismatch, nats per token",
+        "Update",
+        False,
+        "Difference between the log-probabilities of the sampling engine and of the policy.",
     ),
     "updates_left_out": Quantity("Updates omitted", "Update", False, "Updates with a non-finite loss or gradient."),
     "lr": Quantity("Learning rate", "Update"),
     "tokens_per_second": Quantity("Tokens per second", "Time"),
-    "mfu": Quantity("Model FLOPs utilization, %", "Time", True, "Utilization during the update, on GPUs that the planner supports."),
+    "mfu": Quantity(
+        "Model FLOPs utilization, %", "Time", True, "Utilization during the update, on GPUs that the planner supports."
+    ),
 }
 HEADLINE = tuple(name for name, known in _KNOWN.items() if known.group == "headline")
 GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "Others")

@@ -1012,7 +1012,8 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     page = opened.open("page=answers&set=mmhal")
     count = page.locator("#answers-count")
     assert (
-        count.inner_text() == "40 of 40 questions; ours compared with base: 20 improved, 0 regressed, 20 wrong in both. "
+        count.inner_text()
+        == "40 of 40 questions; ours compared with base: 20 improved, 0 regressed, 20 wrong in both. "
         "Correct: 0.0 → 50.0, +50.0 points."
     )
     page.select_option("#answers [name=outcome]", "mended")
@@ -1081,7 +1082,9 @@ def test_claims_by_kind_are_marked_in_their_captions(browser: Any, tmp_path: Pat
     opened = Reader(browser, made)
     page = opened.open("page=kinds&system=ours&first=base&outcome=differs")
     base, ours = (100 * rates[name]["hal_rate"]["value"] for name in ("base", "ours"))
-    said = f"10 of 40 images: 10 improved, 0 regressed. False claims: {base:.1f} → {ours:.1f}, −{base - ours:.1f} points; "
+    said = (
+        f"10 of 40 images: 10 improved, 0 regressed. False claims: {base:.1f} → {ours:.1f}, −{base - ours:.1f} points; "
+    )
     assert page.inner_text("#kinds-count") == said + "±0.0 without the images shown."
     cells = page.locator("#kinds tbody tr", has_text="attribute").locator("td b").all_inner_texts()
     shown = [

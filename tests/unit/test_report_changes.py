@@ -83,7 +83,10 @@ def test_the_page_gets_the_pair_and_saying_less_is_no_loss(systems: tuple[Captio
     assert tested == [("cat", -20, "better"), ("car", -1, "untested"), ("sofa", -1, "untested")]
     assert argument["texts"]["text"][entry["example"]["texts"][0]] == "A dog, a cat and a sofa."
     page = html.page(report, title="T").decode()
-    assert '<strong class="untested">fewer words or objects</strong> <small>Cap. Score significantly better</small>' in page
+    assert (
+        '<strong class="untested">fewer words or objects</strong> <small>Cap. Score significantly better</small>'
+        in page
+    )
     assert "names 25.3 points fewer absent objects" in page
     assert "its 95 % interval (Wilson, effective sample size)" in page
 
