@@ -76,7 +76,7 @@ CARDS = {
 
 
 def card_of(*, references: bool, truth: bool) -> Card:
-    """Returns the card to use if references, a ground truth or both are available."""
+    """Returns the card for the available sources: references, a ground truth, or both."""
     return CARDS["+".join([*(["references"] if references else []), *(["truth"] if truth else [])])]
 
 

@@ -645,8 +645,8 @@ class Rules(Tape):
         return any(map(self.begins, range(self.at, j))) or self.is_phrase(j)
 
     def _item(self, at: int) -> Item | None:
-        """Returns the way in which the object continues a list, if the words between ``at`` and the object allow a
-        continuation.
+        """Returns how the object is joined to the preceding list, or None if the words between ``at`` and the object
+        do not join them.
         """
         first = self.word(at)
         for joint in _JOINTS:

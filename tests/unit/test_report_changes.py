@@ -88,6 +88,7 @@ def test_the_page_gets_the_pair_and_saying_less_is_no_loss(systems: tuple[Captio
         in page
     )
     assert "names 25.3 points fewer absent objects" in page
+    assert "its 95 % interval (Wilson, effective sample size)" in page
 
 
 # Figures for papers
