@@ -131,8 +131,8 @@ TYPOGRAPHY = ("typography", "lexical_illusions", "weasel_words.very", "terms", "
 """Checks of proselint that do not fit pages of commands, tables and object names."""
 
 
-LONGEST = {"paragraph": 700, "bash": 80, "python": 80}
-"""Maximum number of characters in a line of a user page: of text, and of code by its language."""
+LONGEST = {"paragraph": 700, "code": 80}
+"""Maximum number of characters in a line of a user page: of text, and of code, data or output."""
 
 
 class Fault(NamedTuple):
@@ -172,9 +172,9 @@ def long_lines(text: str, path: str = "") -> Iterator[Fault]:
     """Yields a fault for each line of a user page that is longer than ``LONGEST`` allows."""
     kind = "paragraph"
     for number, line in enumerate(text.splitlines(), 1):
-        if fence := re.match(r" *```(.*)", line):
-            kind = "paragraph" if kind != "paragraph" else fence[1] or "output"
-        elif len(line) > LONGEST.get(kind, len(line)):
+        if re.match(r" *```", line):
+            kind = "paragraph" if kind != "paragraph" else "code"
+        elif len(line) > LONGEST[kind]:
             advice = "split the paragraph" if kind == "paragraph" else "break the line"
             yield Fault(path, number, line[:40], f"{advice} (at most {LONGEST[kind]} characters)")
 
@@ -270,8 +270,7 @@ def faults(code: bool = False) -> Iterator[Fault]:
             yield from faults_of(text, path)
             if page.name == "CHANGELOG.md":
                 yield from changelog_faults(text, path)
-            is_user_page = page.parent == ROOT or (path.startswith("docs/") and not path.startswith("docs/lab/"))
-            if is_user_page and page.name != "CHANGELOG.md" and page.parent.name != "cli":
+            if page.name != "CHANGELOG.md" and not path.startswith(("docs/lab/", "docs/cli/", "benchmarks/")):
                 yield from long_lines(text, path)
 
 

@@ -119,7 +119,7 @@ def _text(job: Job, planned: Plan, measured: Measured | None) -> str:
     if job.pairs:
         step = f"{data.prompts_per_step} pairs a step ({job.config.preference.loss})"
     kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
-    verdict = "it fits" if planned.fits else "IT DOES NOT FIT"
+    verdict = "fits" if planned.fits else "DOES NOT FIT"
     lines = [
         f"{job.config.model.path}: {job.shape.total:,} parameters, {GpuShare(job).trained:,} trained",
         f"{job.count} x {job.kind}; {step}; "

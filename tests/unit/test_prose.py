@@ -110,7 +110,8 @@ def test_entries_and_rows_start_a_line(prose: ModuleType, lines: str, found: lis
         ("a" * 700, []),
         (f"```bash\n{'a' * 81}\n```\n{'a' * 81}\n", [2]),
         (f"```python\n{'a' * 80}\n```\n{'a' * 701}\n", [4]),
-        (f"```json\n{'a' * 999}\n```\n", []),
+        (f"```json\n{'a' * 81}\n```\n", [2]),
+        (f"```\n{'a' * 81}\n```\n", [2]),
     ],
 )
 def test_long_lines_of_user_pages(prose: ModuleType, text: str, found: list[int]) -> None:
