@@ -181,9 +181,13 @@ def caption_key(record: Record) -> str | None:
 
 
 def only_text(value: object) -> str | None:
-    """Returns a text, or the text in a list that contains nothing else. Returns None for any other value."""
+    """Returns a text, or the text in a list that contains nothing else, such as ``[{"text": "A dog."}]``. Returns None
+    for any other value.
+    """
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
+        if isinstance(value, Mapping):
+            value = value.get("text", value.get("generated_text"))
     return value if isinstance(value, str) else None
 
 

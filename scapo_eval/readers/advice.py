@@ -12,13 +12,14 @@ from ..base.ids import file_name_of
 from ..files.fields import Record, keys_named, names_image
 
 _OWN_KEYS = frozenset({"image_id", "caption"})
-_OPENAI_BATCH = "{image_id: .custom_id, caption: .response.body.choices[0].message.content}"
 _TEXT_KEYS = frozenset({"caption", "response", "prediction", "answer", "text", "description"})
 _TURN_KEYS = frozenset({"role", "from"})
 _OUTER_KEYS = 3  # maximum number of keys beside a list of records with unknown keys
 _LEVELS = 3  # of objects around a list of records
 _SENTENCE = re.compile(r"\b(?:an?|the|is|are|of|in|on|with|and)\b", re.IGNORECASE)
 _LONGEST_NAME = 40  # characters of a column name
+_IMAGE_FILE = re.compile(r"\.(?:jpe?g|png|webp)(?:#\d)?$", re.IGNORECASE)  # Flickr's captions have a number
+_PLAIN = re.compile(r"[\w\s,.'\u2019/&()-]+")
 _LABEL_WORDS = 4
 _READ = 100  # values of a record
 
@@ -31,9 +32,8 @@ def advice_on_keys(name: str, record: Record) -> str:
     """
     if name.startswith("<"):  # records in memory
         return "; rename the keys to image_id and caption"
-    response = record.get("response")
-    if isinstance(response, dict) and "body" in response:
-        return f"; take the captions out: {jq_command(_OPENAI_BATCH, name)}"
+    if program := records_of_columns(record):
+        return f"; write records: {jq_command(program, name)}"
     if len(record) > 1 and all(isinstance(value, dict) and "caption" in value for value in record.values()):
         return f"; write records: {jq_command('to_entries[] | {image_id: .key} + .value', name)}"
     inside = next((key for key, value in record.items() if isinstance(value, dict) and _OWN_KEYS & value.keys()), "")
@@ -47,6 +47,28 @@ def advice_on_keys(name: str, record: Record) -> str:
         return ""
     named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
     return f"; name the keys: {named} --truth TRUTH"
+
+
+def records_of_columns(record: Record) -> str | None:
+    """Returns the jq program that writes records if a JSON object contains the columns of a table, otherwise None.
+    pandas writes such objects unless it is asked for records.
+    """
+    names, rows = record.get("columns"), record.get("data")
+    columns = [key for key, value in record.items() if isinstance(value, (list, dict)) and value]
+    if isinstance(names, list) and isinstance(rows, list):  # orient="split"
+        columns = list(map(str, names))
+    found = [next(iter(keys_named(columns, keys)), None) for keys in (_IMAGES, _LISTED)]
+    image, caption = found
+    if image is None or caption is None:
+        return None
+    if isinstance(names, list):
+        return f".data[] | {{image_id: .[{columns.index(image)}], caption: .[{columns.index(caption)}]}}"
+    return (
+        f"[[.[{json.dumps(image)}][]], [.[{json.dumps(caption)}][]]] | transpose[] | {{image_id: .[0], caption: .[1]}}"
+    )
+
+
+_IMAGES = ("imageid", "image", "imagepath", "filename", "file", "imgid", "img", "id")
 
 
 def jq_command(program: str, name: str, output: str = "captions.jsonl") -> str:
@@ -91,9 +113,9 @@ def _program(place: Sequence[str]) -> str:
 
 def without_header(columns: Sequence[str]) -> str | None:
     """Returns the reason if the first line of a table contains a caption and is therefore no header, or None."""
-    if max(map(len, columns)) <= _LONGEST_NAME:
+    if max(map(len, columns)) <= _LONGEST_NAME and not any(map(is_image_file, columns)):
         return None
-    if columns[0].isdecimal() or file_name_of(columns[0]) != columns[0]:
+    if columns[0].isdecimal() or file_name_of(columns[0]) != columns[0] or is_image_file(columns[0]):
         return "a table without a header line: add the line image_id,caption (with the separator of the table)"
     return "texts without image ids: write a table with the header image_id,caption, or JSON lines with these keys"
 
@@ -105,7 +127,7 @@ def several_captions(name: str, record: Record) -> str | None:
     """
     reason = "several captions for one image: write a record (image_id, caption) for each caption"
     key = next((key for key in keys_named(record, _LISTED) if _are_several(record[key])), None)
-    if key is None and not is_map_of_several(record):
+    if (key is None and not is_map_of_several(record)) or records_of_columns(record):
         return None
     if name.startswith("<"):  # records in memory
         return reason
@@ -118,7 +140,7 @@ def several_captions(name: str, record: Record) -> str | None:
     return f"{reason}: {jq_command(program, name)}"
 
 
-_LISTED = ("caption", "captions", "texts", "sentences", "descriptions", "responses", "outputs", "predictions")
+_LISTED = ("caption", "captions", "texts", "sentences", "descriptions", "responses", "outputs", "predictions", "text")
 
 
 def _are_several(value: object) -> bool:
@@ -128,7 +150,13 @@ def _are_several(value: object) -> bool:
 def is_list_of_labels(text: str) -> bool:
     """Returns True if a text is a list of labels that are separated by commas, and no sentence."""
     parts = [part.split() for part in text.split(",")]
-    return all(0 < len(part) <= _LABEL_WORDS for part in parts) and not _SENTENCE.search(text)
+    short = all(0 < len(part) <= _LABEL_WORDS for part in parts)
+    return short and _PLAIN.fullmatch(text) is not None and not _SENTENCE.search(text)
+
+
+def is_image_file(name: str) -> bool:
+    """Returns True if a text is the name of an image file."""
+    return _IMAGE_FILE.search(name) is not None
 
 
 def is_map_of_several(record: Record) -> bool:

@@ -29,7 +29,7 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_array, par
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
-from .advice import advice_on_keys, nested_records, several_captions
+from .advice import advice_on_keys, nested_records, records_of_columns, several_captions
 from .captions_foreign import captions_of as foreign_captions_of
 from .formats import (
     CHAT_KEYS,
@@ -640,7 +640,8 @@ def _record_reason(name: str, record: Any, error: Exception) -> str:
             hint = "; is it a rollout? use scapo-eval reward" if rollout else advice_on_keys(name, record)
             return f"missing key '{key}' (found: {keys}){hint}"
     if isinstance(error, ValueError):
-        return f"'image_id' {error}"
+        program = records_of_columns(record)
+        return f"'image_id' {error}" + (f"; write records: {jq_command(program, name)}" if program else "")
     return f"'caption' must be a string, found {json_type(record['caption'])}"
 
 

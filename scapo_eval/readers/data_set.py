@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -86,6 +87,11 @@ class DataSet(Source):
     def __init__(self, path: Input) -> None:
         super().__init__(path)
         self.files = _members(self.path)
+        if saved := {"state.json", "dataset_dict.json"}.intersection(map(os.path.basename, self.files)):
+            split = "['SPLIT']" if "dataset_dict.json" in saved else ""
+            loaded = f"datasets.load_from_disk({os.fspath(self.path)!r}){split}"
+            command = shlex.join(["python", "-c", f"import datasets; {loaded}.to_parquet('data.parquet')"])
+            raise InputError(f"Arrow files of the package datasets; write them as Parquet: {command}", path=self.name)
         if not self.files:
             endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
             reason = f"the folder contains no file in {endings}" if os.path.isdir(self.path) else "no file matches"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.errors import InputError
+from ..base.errors import InputError, short_repr
 from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
@@ -463,6 +463,53 @@ def _amber_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
         yield ForeignCaption(line, number, text_in(row, "response"))
 
 
+# --- responses of an API ---
+
+
+def _api_image(row: Record) -> str | None:
+    return find_image(row) or image_of(row.get("custom_id"))
+
+
+def _api_body(row: Record) -> Record:
+    """Returns the object that contains the texts: OpenAI's body, Anthropic's message, or the record itself."""
+    for key, inner in ("response", "body"), ("result", "message"):
+        outer = row.get(key)
+        if isinstance(outer, dict) and inner in outer:
+            return outer[inner] if isinstance(outer[inner], dict) else {}
+    return row
+
+
+def _is_of_api(row: Record) -> bool:
+    body = _api_body(row)
+    listed = body is not row or isinstance(body.get("choices"), list)
+    return (listed or "custom_id" in row) and _api_image(row) is not None
+
+
+def _api_text(row: Record) -> str:
+    """Returns the text of the only response.
+
+    Raises:
+        ValueError: If the request failed, or if there are several responses.
+    """
+    body = _api_body(row)
+    choices = body.get("choices") or [turn for turn in body.get("output") or [] if turn.get("type") == "message"]
+    if len(choices) > 1:
+        raise ValueError(f"{len(choices)} responses to one request; write a record for each")
+    first = choices[0] if choices else body
+    content = first.get("message", first).get("content", first.get("text"))
+    if not isinstance(content, (str, list)) or not (text := message_text(content)):
+        error = row.get("error") or body.get("error") or row.get("result")
+        raise ValueError(f"the request has no text{f' ({short_repr(error)})' if error else ''}")
+    return text
+
+
+def _api_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    image = _api_image(row)
+    if image is None:
+        raise ValueError(f"no image id ({_listed(list(row))})")
+    yield ForeignCaption(line, image, _api_text(row), optional_text(_api_body(row).get("model")))
+
+
 # --- LLaVA, POPE ----------------------------------------------------------------------------------------------------
 
 _LLAVA_KEYS = ("answer_id", "model_id", "prompt")  # what its answers have and its question files have not
@@ -775,6 +822,13 @@ BY_IMAGE = Format(
     kind=KINDS["captions"],
 )
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "api-responses",
+        "responses of an API (custom_id and response; image_id and choices)",
+        lambda rows, found: _is_of_api(rows.first),
+        captions=_api_captions,
+        kind=KINDS["captions"],
+    ),
     LMMS_EVAL_LOG,
     LMMS_EVAL_RESULTS,
     Format("scapo-results", "a results file of scapo-eval", _has("systems"), kind=KINDS["results"]),

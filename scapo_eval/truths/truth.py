@@ -5,27 +5,30 @@ Input formats are recognized by content, and output formats by file extension.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FaultList, InputError, ScapoError
-from ..files.fields import only_text
+from ..files.fields import caption_key, image_key, keys_named, only_text
 from ..files.files import read_bytes
-from ..files.json_text import iter_records
+from ..files.json_text import iter_records, records_of
 from ..files.parquet import refuse_feather
 from ..files.records import Readable, Records
 from ..files.source import HEAD, Source
 from ..readers.advice import is_list_of_labels
 from ..readers.data_set import DataSet, input_at, naming_files
 from ..readers.formats import BY_IMAGE, recognize_file
+from .truth_advice import XML
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
 from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
-from .truth_table import read_table_rows, read_table_truth
+from .truth_table import LABELS, as_cells, read_table_rows, read_table_truth
 from .truth_visual_genome import is_visual_genome, read_visual_genome
 
 ZIP = b"PK\x03\x04"
@@ -65,7 +68,7 @@ def _read_files(file: DataSet) -> TruthColumns:
         raise InputError(reason, path=file.name)
     _, first = next(iter_records(file))
     if not any(isinstance(value, (list, dict)) for value in first.values()):
-        return read_table_rows(lambda: iter_records(file), file.name)
+        return read_table_rows(lambda: as_cells(iter_records(file)), file.name)
     faults = FaultList()
     return read_truth_records(_by_image(iter_records(file, on_error=faults.add)), file.name, faults)
 
@@ -110,6 +113,8 @@ def _read(data: bytes, source: str) -> TruthColumns:
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]
+    if head[:1] == b"<":
+        raise InputError(f"not a valid truth: {XML}", path=source)
     if head[:1] not in (b"{", b"["):
         if any(mark in first_line for mark in (b",", b"\t", b";")):
             return read_table_truth(data, source)
@@ -118,7 +123,24 @@ def _read(data: bytes, source: str) -> TruthColumns:
         _refuse_words([], source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)
-    return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+    if is_coco(data):
+        return read_coco(data, source)
+    if _is_table(head):
+        return read_table_rows(lambda: as_cells(records_of(data, source, unique=True)), source)
+    return read_json_truth(data, source)
+
+
+def _is_table(head: bytes) -> bool:
+    """Returns True if the first JSON record has an image and labels, and no value that is a list or an object."""
+    try:
+        first, _ = json.JSONDecoder().raw_decode(head.decode("utf-8", "replace").lstrip("[ \r\n\t"))
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(first, dict) or any(isinstance(value, (list, dict)) for value in first.values()):
+        return False
+    with suppress(ValueError):
+        return image_key(first) is not None and bool(keys_named(first, LABELS)) and caption_key(first) is None
+    return False
 
 
 _WORD_IN_LIST = re.compile(rb'\[\s*"')

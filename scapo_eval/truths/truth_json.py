@@ -14,7 +14,7 @@ from ..base.types import LabelSet
 from ..files.fields import image_key
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
-from ..readers.advice import is_list_of_labels, jq_command
+from .truth_advice import advice_on_labels, advice_on_map, advice_on_record
 from .truth_columns import TruthColumns, TruthRows, read_world
 
 OBJECT_KEYS = ("objects", "labels", "classes", "categories", "object_list")
@@ -57,13 +57,13 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {id: [labels]}, "labels": [...]} '
         known += "or lines of image_id and objects"
-        if all(isinstance(value, str) and is_list_of_labels(value) for value in document.values()):
-            split = jq_command('map_values(split(", *"; null))', source, "truth.json")
-            raise InputError(
-                f"not a valid truth file: the labels are one string per image; split it: {split}", path=source
-            )
         reason = f"{short_repr(key)} has {json_type(value)} where a list of labels is expected"
-        raise InputError(f"not a valid truth file: expected {known} (found keys: {keys}; {reason})", path=source)
+        raise InputError(
+            f"not a valid truth file: expected {known} (found keys: {keys}; {reason}){advice_on_map(document, source)}",
+            path=source,
+        )
+    if objects is document and (inverted := advice_on_labels(document, source)):
+        raise InputError(inverted, path=source)
     rows = TruthRows(source, FaultList())
     for image_id, present in objects.items():
         rows.add(None, image_id, present)
@@ -124,7 +124,8 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
             _refuse_captions(record, source)
             keys = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
-            faults.add(InputError(f"missing key {missing} (found: {keys})", path=source, line=number))
+            advice = advice_on_record(record, source)
+            faults.add(InputError(f"missing key {missing} (found: {keys}){advice}", path=source, line=number))
     if axis is not None:
         return replace(rows.columns(axis), world=world)
     return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)

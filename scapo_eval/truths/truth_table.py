@@ -22,11 +22,15 @@ from ..files.fields import RECORD_KEYS, image_key, keys_named, label_of, names_i
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
 from ..files.records import without_media
+from ..readers.advice import is_image_file
 from .truth_columns import TruthColumns, TruthRows, columns_of_cells, columns_of_matrix, sorted_unique
 from .truth_json import OBJECT_KEYS
 
 LABEL_KEYS = ("label", "object", "class", "category")
 """Accepted names of the column that contains a label."""
+
+LABELS = (*LABEL_KEYS, *map(plain_key, OBJECT_KEYS))
+"""Accepted names of the columns that contain a label or all labels."""
 
 _OPEN_IMAGES = ("ImageID", "LabelName", "Confidence")
 _CLASSES = "not a valid file of class names: expected a code and its name (/m/01yrx,Cat)"
@@ -101,6 +105,16 @@ def read_table_truth(data: bytes, source: str) -> TruthColumns:
     if first and first[1].keys() >= set(_OPEN_IMAGES):
         return read_open_images([source], classes=None, data=data)
     return read_table_rows(lambda: table_rows(data, source), source)
+
+
+def as_cells(records: Iterable[NumberedRecord]) -> Iterator[NumberedRecord]:
+    """Yields records whose values are written as the cells of a table."""
+    for number, record in records:
+        yield number, {key: "" if value is None else _cell(value) for key, value in record.items()}
+
+
+def _cell(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def read_table_rows(open_table: Callable[[], Iterator[NumberedRecord]], source: str) -> TruthColumns:
@@ -276,6 +290,8 @@ def _read_cells(rows: Iterable[NumberedRecord], source: str, columns: set[str], 
     state = next(iter(keys_named(columns, ["present"])), None)
     image = image or "image_id"
     missing = [column for column in (image, named) if column not in columns]
+    if missing and any(map(is_image_file, columns)):
+        raise InputError("a table without a header line: add the line image_id,label", path=source)
     if missing:
         expected = (
             "expected image_id,label[,present], image_id,objects, image_id and a column of 0 and 1 per label, or Open "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 CAPTIONS = [{"image_id": k, "caption": "A dog and a cat."} for k in (1, 2, 3)]
 OBJECTS = {"1": ["dog"], "2": ["cat"], "3": ["dog", "cat"]}
+SAID = "A dog and a cat."
 NAMES = [{"image_id": f"val/img_{'abc'[k - 1]}.jpg", "caption": "A dog and a cat."} for k in (1, 2, 3)]
 
 FILES: dict[str, Any] = {
@@ -57,7 +60,34 @@ FILES: dict[str, Any] = {
     "lists.jsonl": [{"image_id": 1, "caption": ["A dog.", "A cat."]}],
     "several.json": {f"{k}.jpg": ["A dog runs over the lawn.", "A cat sits near a dog."] for k in (1, 2, 3)},
     "records.json": {f"{k}.jpg": {"caption": "A dog and a cat."} for k in (1, 2, 3)},
-    "batch.jsonl": [{"custom_id": "1", "response": {"body": {"choices": [{"message": {"content": "A dog."}}]}}}],
+    "batch.jsonl": [
+        {"id": f"r{k}", "custom_id": f"{k}.jpg", "response": {"body": {"choices": [{"message": {"content": SAID}}]}}}
+        for k in (1, 2, 3)
+    ],
+    "responses.jsonl": [
+        {"custom_id": k, "response": {"body": {"output": [{"type": "message", "content": [{"text": SAID}]}]}}}
+        for k in (1, 2, 3)
+    ],
+    "messages.jsonl": [
+        {"custom_id": k, "result": {"type": "succeeded", "message": {"content": [{"text": SAID}]}}} for k in (1, 2, 3)
+    ],
+    "failed.jsonl": [{"custom_id": "1", "response": {"body": {"error": {"code": 429}}}, "error": None}],
+    "completions.jsonl": [{"image_id": k, "choices": [{"message": {"content": SAID}}]} for k in (1, 2, 3)],
+    "vllm.jsonl": [{"request_id": k, "image": f"{k}.jpg", "outputs": [{"text": SAID}]} for k in (1, 2, 3)],
+    "split.json": {"columns": ["image_id", "caption"], "index": [0], "data": [[1, SAID]]},
+    "columns.json": {"image_id": {"0": 1}, "caption": {"0": SAID}},
+    "arrays.json": {"image_id": [1, 2], "caption": ["A dog.", "A cat."]},
+    "no_header.txt": "1.jpg\tA dog.\n2.jpg\tA cat.\n",
+    "saved/state.json": {},
+    "saved/dataset_info.json": {},
+    "voc.xml": "<annotation>\n<filename>1.jpg</filename></annotation>",
+    "studio.json": [{"id": 1, "data": {"image": "1.jpg"}, "annotations": []}],
+    "tags.jsonl": [{"image_id": 1, "tags": ["dog"]}],
+    "by_label.json": {"dog": ["1.jpg"], "cat": ["2.jpg"]},
+    "inside_objects.json": {"1": {"objects": ["dog"]}},
+    "no_header_truth.csv": "1.jpg,dog\n2.jpg,cat\n",
+    "label.jsonl": [{"image_id": k, "label": label} for k, labels in OBJECTS.items() for label in labels],
+    "string.jsonl": [{"image_id": k, "objects": ", ".join(labels)} for k, labels in OBJECTS.items()],
     "inner.jsonl": [{"meta": {"image_id": 1}, "caption": "A dog."}],
     "no_header.csv": "1.jpg,A dog runs over the wide green lawn of the house.\n2.jpg,A cat.\n",
     "no_ids.txt": "A dog runs over the wide green lawn of the house, and a cat sleeps.\nA cat.\n",
@@ -190,6 +220,8 @@ MEANT = [
     "c.jsonl --truth t.json --vocabulary comments.txt",
     *(f"{name} --truth t.json" for name in ("chat.jsonl", "llava.json", "parts_chat.jsonl", "lists_by_image.json")),
     *(f"c.jsonl --truth {name}" for name in ("long.csv", "long_id.csv", "counts.csv", "index.csv", "semi.csv")),
+    *(f"{name}.jsonl --truth t.json" for name in ("batch", "responses", "messages", "completions", "vllm")),
+    *("c.jsonl --truth label.jsonl", "c.jsonl --truth string.jsonl"),
     *("floats.csv --truth t.json", "c.jsonl --truth float_ids.csv", "c.jsonl --truth printed_lists.csv"),
 ]
 """Commands with a clear meaning, whose figures are those of ``c.jsonl --truth t.json``."""
@@ -309,7 +341,19 @@ TOLD = [
         "records.json --truth t.json",
         "'to_entries[] | {image_id: .key} + .value' records.json > captions.jsonl",
     ),
-    ("batch.jsonl --truth t.json", "caption: .response.body.choices[0].message.content}' batch.jsonl > captions.jsonl"),
+    ("failed.jsonl --truth t.json", "failed.jsonl:1: the request has no text ({'code': 429})"),
+    ("split.json --truth t.json", "'.data[] | {image_id: .[0], caption: .[1]}' split.json > captions.jsonl"),
+    ("columns.json --truth t.json", "transpose[] | {image_id: .[0], caption: .[1]}' columns.json > captions.jsonl"),
+    ("arrays.json --truth t.json", "transpose[] | {image_id: .[0], caption: .[1]}' arrays.json > captions.jsonl"),
+    ("no_header.txt --truth t.json", "a table without a header line: add the line image_id,caption"),
+    ("saved --truth t.json", "write them as Parquet: python -c"),
+    ("c.jsonl --truth voc.xml", "export the annotations as COCO instances"),
+    ("c.jsonl --truth studio.json", "it is an export of Label Studio: export the annotations as COCO instances"),
+    ("c.jsonl --truth tags.jsonl", """objects: .["tags"]}' tags.jsonl > truth.jsonl"""),
+    ("c.jsonl --truth by_label.json", "it maps labels to images; convert it: jq -c"),
+    ("c.jsonl --truth inside_objects.json", "jq -c 'map_values(.objects)' inside_objects.json > truth.json"),
+    ("c.jsonl --truth no_header_truth.csv", "a table without a header line: add the line image_id,label"),
+    ("c.jsonl --truth counts.json", "jq -c 'map_values([to_entries[] | select("),
     ("inner.jsonl --truth t.json", "take the keys out of 'meta': jq -c '. + .meta' inner.jsonl > captions.jsonl"),
     ("no_header.csv --truth t.json", "a table without a header line: add the line image_id,caption"),
     ("no_ids.txt --truth t.json", "texts without image ids: write a table with the header image_id,caption"),
@@ -430,6 +474,17 @@ def test_a_suggestion_that_needs_a_missing_extra_names_the_command_that_installs
         _, _, err = run(*(FILLED.get(word, word) for word in shlex.split(command)[1:]))
         needs = "needs the extra" in err
     assert needs == bool(comment), (line, err)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq")
+@pytest.mark.parametrize("words", [words for words, said in TOLD if "jq -c" in said or " > " in said])
+def test_the_jq_command_of_a_message_writes_a_file_that_is_read(words: str, run: Run, folder: Path) -> None:
+    err = run(*words.split())[2]
+    command, output = re.search(r"(jq -c '[^']*' \S+ > (\w+\.jsonl?))", err).groups()  # type: ignore[union-attr]
+    subprocess.run(command, shell=True, check=True)
+    given = [output, "--truth", "t.json"] if output == "captions.jsonl" else ["c.jsonl", "--truth", output]
+    code, _, err = run(*given, "-q", "--on-unknown-image", "skip")
+    assert code == 0, err
 
 
 def test_the_keys_that_are_named_are_read(run: Run) -> None:
