@@ -29,7 +29,7 @@ from ..files.json_text import dump_json, json_fault, json_type, parse_array, par
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
 from ..files.source import Input, Source, Span, display_name
-from .advice import advice_on_keys, nested_records, records_of_columns, several_captions
+from .advice import advice_on_keys, jq_command, nested_records, records_of_columns, several_captions
 from .captions_foreign import captions_of as foreign_captions_of
 from .formats import (
     CHAT_KEYS,
