@@ -52,7 +52,7 @@ def refuse_other_forms(uri: str) -> None:
 
 
 def refuse_without_packages(uri: str) -> None:
-    """Raises an error if a URI of the Hub needs packages that are not installed.
+    """Raises an error if packages for a URI of the Hub are missing.
 
     Raises:
         InputError: If packages are missing. The error contains the command that installs all of them.
