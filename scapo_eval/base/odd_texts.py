@@ -156,7 +156,12 @@ def odd_texts(
     markup = {k for k in tagged + begun if _MARKUP.search(texts[k]) or _ROLE.match(texts[k])}
     positions = [k for k in begun if _is_failure(texts[k])], sorted(markup)
     return {
-        kind: OddTexts.of(texts[at[0]], len(at), lines and lines[at[0]], image_ids and image_ids[at[0]])
+        kind: OddTexts.of(
+            texts[at[0]],
+            len(at),
+            None if lines is None else lines[at[0]],
+            None if image_ids is None else image_ids[at[0]],
+        )
         for kind, at in zip(ODD, positions, strict=True)
         if at
     }

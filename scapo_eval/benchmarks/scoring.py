@@ -464,8 +464,9 @@ class Sums:
             unmatched_ids=self.totals["unknown_images"],
             captions_per_image=(int(per_image.min()), int(per_image.max())) if len(per_image) else (0, 0),
             agreement=checked(self._fit, self._truth, self._source, any_ids=self._options.any_ids),
+            failed=self.odd.get("failed"),
+            markup=self.odd.get("markup"),
             **self.said,
-            **self.odd,
         )
 
     def add_fault(self, error: InputError) -> None:

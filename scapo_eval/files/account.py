@@ -8,7 +8,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
-from ..base.odd_texts import OddTexts, odd_texts
+from ..base.odd_texts import ODD, OddTexts, odd_texts
 
 NumberedRecords = Iterator[tuple[int, dict[str, Any]]]
 
@@ -153,7 +153,8 @@ class RecordCount:
         """Yields the given rows and counts them."""
         self.lines = self.records = self.empty = 0
         self.prints = prints = set()
-        self.odd = odd = {}
+        odd: dict[str, OddTexts] = {}
+        self.odd = odd
         for number, record in rows:
             self.lines = number
             self.records += 1
@@ -187,7 +188,8 @@ class RecordCount:
             unmatched: Number of records whose image id is unknown.
         """
         counts = self.lines, self.records, skipped, self.duplicates, self.empty, 0, unmatched
-        return Account(size, *counts, (0, 0), crc32, **self.odd)
+        failed, markup = map(self.odd.get, ODD)
+        return Account(size, *counts, (0, 0), crc32, failed=failed, markup=markup)
 
 
 def add_odd(odd: dict[str, OddTexts], more: Mapping[str, OddTexts]) -> None:

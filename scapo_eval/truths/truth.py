@@ -28,7 +28,7 @@ from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
 from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
-from .truth_table import LABELS, as_cells, read_table_rows, read_table_truth
+from .truth_table import LABEL_KEYS, as_cells, read_table_rows, read_table_truth
 from .truth_visual_genome import is_visual_genome, read_visual_genome
 
 ZIP = b"PK\x03\x04"
@@ -139,16 +139,18 @@ def _is_table(head: bytes) -> bool:
     if not isinstance(first, dict) or any(isinstance(value, (list, dict)) for value in first.values()):
         return False
     with suppress(ValueError):
-        return image_key(first) is not None and bool(keys_named(first, LABELS)) and caption_key(first) is None
+        return image_key(first) is not None and bool(keys_named(first, LABEL_KEYS)) and caption_key(first) is None
     return False
 
 
+_JSON = re.compile(r"null|true|false|[\d.]+")
 _WORD_IN_LIST = re.compile(rb'\[\s*"')
 
 
 def _refuse_words(lines: Sequence[str], source: str) -> None:
     """Raises an error if all lines of a text are words."""
-    if all(is_list_of_labels(line) or not line.strip() for line in lines) and "\ufffd" not in "".join(lines):
+    words = [line.strip() for line in lines if line.strip()]
+    if all(map(is_list_of_labels, words)) and not _JSON.fullmatch("".join(words)):
         example = '{"1.jpg": ["dog", "cat"]}'
         reason = f"a list of words is not a truth, which lists the objects of each image: {example}"
         raise InputError(f"{reason}; to match captions with the words: --vocabulary {shlex.quote(source)}", path=source)

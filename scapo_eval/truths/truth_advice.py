@@ -14,6 +14,7 @@ _TOOLS: Mapping[str, frozenset[str]] = {
     "Labelme": frozenset({"shapes", "imagePath"}),
     "VGG Image Annotator": frozenset({"_via_img_metadata"}),
 }
+_OBJECTS = ("objects", "labels", "classes", "categories")
 _INVERTED = (
     "[to_entries[] | .key as $name | .value[] | {image: ., label: $name}] | group_by(.image) | "
     "map({(.[0].image): map(.label)}) | add"
@@ -50,8 +51,11 @@ def advice_on_record(record: Mapping[str, Any], source: str) -> str:
     except ValueError:
         image = None
     lists = [key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], str)]
-    if image is not None and len(lists) == 1:
-        program = f"(arrays[], objects) | {{image_id: .[{json.dumps(image)}], objects: .[{json.dumps(lists[0])}]}}"
+    texts = [key for key in _OBJECTS if isinstance(value := record.get(key), str) and is_list_of_labels(value)]
+    if image is not None and len(lists or texts) == 1:
+        objects = f".[{json.dumps((lists or texts)[0])}]"
+        objects = objects if lists else f'({objects} | split(", *"; null))'
+        program = f"(arrays[], objects) | {{image_id: .[{json.dumps(image)}], objects: {objects}}}"
         return _converted(program, source, "truth.jsonl")
     return advice_on_tool(record)
 

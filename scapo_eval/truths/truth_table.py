@@ -29,9 +29,6 @@ from .truth_json import OBJECT_KEYS
 LABEL_KEYS = ("label", "object", "class", "category")
 """Accepted names of the column that contains a label."""
 
-LABELS = (*LABEL_KEYS, *map(plain_key, OBJECT_KEYS))
-"""Accepted names of the columns that contain a label or all labels."""
-
 _OPEN_IMAGES = ("ImageID", "LabelName", "Confidence")
 _CLASSES = "not a valid file of class names: expected a code and its name (/m/01yrx,Cat)"
 _CODE = re.compile(r"/[a-z]/\w+")

@@ -87,7 +87,7 @@ FILES: dict[str, Any] = {
     "inside_objects.json": {"1": {"objects": ["dog"]}},
     "no_header_truth.csv": "1.jpg,dog\n2.jpg,cat\n",
     "label.jsonl": [{"image_id": k, "label": label} for k, labels in OBJECTS.items() for label in labels],
-    "string.jsonl": [{"image_id": k, "objects": ", ".join(labels)} for k, labels in OBJECTS.items()],
+    "string.jsonl": [{"image_id": k, "labels": ", ".join(labels)} for k, labels in OBJECTS.items()],
     "inner.jsonl": [{"meta": {"image_id": 1}, "caption": "A dog."}],
     "no_header.csv": "1.jpg,A dog runs over the wide green lawn of the house.\n2.jpg,A cat.\n",
     "no_ids.txt": "A dog runs over the wide green lawn of the house, and a cat sleeps.\nA cat.\n",
@@ -221,7 +221,7 @@ MEANT = [
     *(f"{name} --truth t.json" for name in ("chat.jsonl", "llava.json", "parts_chat.jsonl", "lists_by_image.json")),
     *(f"c.jsonl --truth {name}" for name in ("long.csv", "long_id.csv", "counts.csv", "index.csv", "semi.csv")),
     *(f"{name}.jsonl --truth t.json" for name in ("batch", "responses", "messages", "completions", "vllm")),
-    *("c.jsonl --truth label.jsonl", "c.jsonl --truth string.jsonl"),
+    "c.jsonl --truth label.jsonl",
     *("floats.csv --truth t.json", "c.jsonl --truth float_ids.csv", "c.jsonl --truth printed_lists.csv"),
 ]
 """Commands with a clear meaning, whose figures are those of ``c.jsonl --truth t.json``."""
@@ -350,6 +350,7 @@ TOLD = [
     ("c.jsonl --truth voc.xml", "export the annotations as COCO instances"),
     ("c.jsonl --truth studio.json", "it is an export of Label Studio: export the annotations as COCO instances"),
     ("c.jsonl --truth tags.jsonl", """objects: .["tags"]}' tags.jsonl > truth.jsonl"""),
+    ("c.jsonl --truth string.jsonl", """objects: (.["labels"] | split(", *"; null))}' string.jsonl > truth.jsonl"""),
     ("c.jsonl --truth by_label.json", "it maps labels to images; convert it: jq -c"),
     ("c.jsonl --truth inside_objects.json", "jq -c 'map_values(.objects)' inside_objects.json > truth.json"),
     ("c.jsonl --truth no_header_truth.csv", "a table without a header line: add the line image_id,label"),
