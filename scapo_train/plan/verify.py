@@ -308,7 +308,7 @@ class _Rollouts:
         self._length = batch.length
         self._responses = [Response([100] * batch.length, False)] * (self.pictures * job.config.rollout.group)
         encoded = [_encoded(job, index) for index in range(self.pictures)]
-        updater = Updater(job.config, policy, None, None, process_group, 1000)  # type: ignore[arg-type]
+        updater = Updater(job.config, policy, None, None, process_group, 1000)
         (self._micro_batches,) = _one_mini_batch(updater, encoded, self._responses)
 
     def place(self, fake: FakeTensorMode, alive: LiveBytes, pictures: Sequence[Vision]) -> None:
