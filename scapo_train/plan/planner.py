@@ -125,7 +125,7 @@ def notes(share: GpuShare) -> list[str]:
         )
     if share.shape.stacks:
         sentences.append(
-            "seconds of mixture-of-experts models are not calibrated: a published step took 1.8 times the estimate"
+            "the seconds of mixture-of-experts models are too low: two published steps took 1.8 times the estimate"
         )
     if share.count > GPUS_PER_MACHINE:
         sentences.append(
