@@ -119,7 +119,7 @@ def _read(data: bytes, source: str) -> TruthColumns:
         if any(mark in first_line for mark in (b",", b"\t", b";")):
             return read_table_truth(data, source)
         _refuse_words(head.decode("utf-8", "replace").splitlines()[:100], source)
-    elif _WORD_IN_LIST.match(head):
+    elif len(data) <= HEAD and _WORD_IN_LIST.match(head):
         _refuse_words([], source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)

@@ -150,7 +150,7 @@ def test_finished_values_are_compared_reported_and_exported(tmp_path: Path, run:
     shown = run("report", tmp_path / "both.json", "--format", "csv", "--table", "general")
     assert shown.splitlines()[1].startswith("base,1717.8")
     run("report", *files, "-o", tmp_path / "page.html")
-    assert "as another harness computed them" in (tmp_path / "page.html").read_text()
+    assert "as computed by another harness" in (tmp_path / "page.html").read_text()
     run("export", tmp_path / "both.json", "--to", "eee", "-o", tmp_path / "out.json", "--model", "ours=Org/Ours", "-q")
     document = json.loads((tmp_path / "out.ours.json").read_text())
     eee_document(document)
