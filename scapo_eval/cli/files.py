@@ -4,8 +4,8 @@ error is raised before any file is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from ..base.errors import ScapoError
 from ..files.files import refuse_replacing
 from ..files.source import STDIN, Source
-from ..readers.data_set import DataSet, files_at, input_at, naming_files
+from ..readers.data_set import DataSet, files_at, input_at, naming_files, sharing_inputs
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
@@ -139,9 +139,14 @@ def shared_source(path: str, context: click.Context) -> Source:
     return known[path]
 
 
-def naming_inputs(context: click.Context) -> AbstractContextManager[None]:
-    """Wraps a command so that error messages name the affected file if the input is a folder or a pattern."""
-    return naming_files(context.meta.setdefault(_SOURCES, {}).values())
+@contextmanager
+def naming_inputs(context: click.Context) -> Iterator[None]:
+    """Wraps a command so that it opens each file once, and error messages name the affected file if the input is a
+    folder or a pattern.
+    """
+    known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
+    with sharing_inputs(known), naming_files(known.values()):
+        yield
 
 
 def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:

@@ -11,6 +11,7 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from glob import glob, has_magic
 from itertools import accumulate
 from typing import Any, BinaryIO
@@ -59,13 +60,32 @@ def _unpacked_name(name: str) -> str:
     return next((name.removesuffix(ending) for ending in _PACKED if name.endswith(ending)), name)
 
 
+@contextmanager
+def sharing_inputs(opened: dict[str, Source]) -> Iterator[None]:
+    """Makes :func:`input_at` open each regular file only once.
+
+    Args:
+        opened: Path -> input. Inputs that are opened inside the ``with`` block are added.
+    """
+    token = _OPENED.set(opened)
+    try:
+        yield
+    finally:
+        _OPENED.reset(token)
+
+
 def input_at(path: Input) -> Source:
     """Returns the input at a path: a file, all files in a folder, or all files that match a pattern. A ``Source`` is
     returned unchanged.
     """
     if isinstance(path, Source):
         return path
-    return DataSet(path) if is_data_set(os.fspath(path)) else Source.of(path)
+    name, opened = os.fspath(path), _OPENED.get()
+    if opened is None or not os.path.isfile(name):  # the data of a pipe cannot be read again
+        return DataSet(name) if is_data_set(name) else Source(name)
+    if name not in opened:
+        opened[name] = Source(name)
+    return opened[name]
 
 
 class DataSet(Source):
@@ -231,6 +251,9 @@ class _Chunks(io.RawIOBase):
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
+
+
+_OPENED: ContextVar[dict[str, Source] | None] = ContextVar("opened", default=None)
 
 
 @contextmanager

@@ -483,8 +483,9 @@ def test_the_jq_command_of_a_message_writes_a_file_that_is_read(words: str, run:
     err = run(*words.split())[2]
     command, output = re.search(r"(jq -c '[^']*' \S+ > (\w+\.jsonl?))", err).groups()  # type: ignore[union-attr]
     subprocess.run(command, shell=True, check=True)
-    given = [output, "--truth", "t.json"] if output == "captions.jsonl" else ["c.jsonl", "--truth", output]
-    code, _, err = run(*given, "-q", "--on-unknown-image", "skip")
+    score = ("score", "-q", "--on-unknown-image", "skip")
+    of_output = {"captions.jsonl": (*score, output, "--truth", "t.json"), "records.jsonl": ("import", output)}
+    code, _, err = run(*of_output.get(output, (*score, "c.jsonl", "--truth", output)))
     assert code == 0, err
 
 
