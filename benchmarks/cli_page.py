@@ -30,7 +30,7 @@ HEAD = f"""\
 # Command line
 
 {MADE}
-These pages contain the texts that `scapo-eval VERB --help` prints. Without a verb, `scapo-eval FILE...` chooses the verb by the [content of the files](../data.md#what-you-can-do-with-a-file); captions are scored with `score`. Options that several verbs share are listed under [common options](options.md).
+These pages contain the texts that `scapo-eval VERB --help` prints. If you omit the verb, `scapo-eval FILE...` selects one based on the [content of the files](../data.md#what-you-can-do-with-a-file). For captions, it selects `score`. Options that several verbs share are listed under [common options](options.md).
 
 | Exit code | Meaning |
 |---|---|

@@ -1,6 +1,5 @@
 """Options that all commands share: the size limit for files, and the protection of table cells that a spreadsheet would
-treat as formulas. Also the shell completion of names,
-and the word ``help``.
+treat as formulas. Also the shell completion of names, and the word ``help``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SUFFIX = ".journal"
 class Journal:
     """The completions in a file, identified by the keys of their requests.
 
-    Only a 16-byte key and an offset are kept in memory for each completion, but not its text.
+    For each completion, only a 16-byte key and an offset are kept in memory.
 
     Args:
         path: Path of the file, which is created if it does not exist.

@@ -197,7 +197,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
             begin with the path of the output.
 
     Raises:
-        InputError: If a shard is missing, appears twice, belongs to different work, was made with different settings,
+        InputError: If a shard is missing, appears twice, belongs to another job, was made with different settings,
             is damaged, or has been changed. The error is also raised if two shards contain the same row, or if the
             output exists and contains rows that are in no shard.
     """

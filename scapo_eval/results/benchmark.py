@@ -37,7 +37,7 @@ BENCHMARK_OF = {verb: name for name, verb in VERB_OF.items()}
 SUMMARIES: Mapping[str, str] = {
     "capscore": "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb).",
     "claimscore": "Claims of presence, count, attribute, relation and text: Hal. and Cover Rate by kind.",
-    "chair": "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
+    "chair": "CHAIR_s, CHAIR_i, Recall and Len; captions are read as in scapo, the standalone script or OPERA.",
     "objhal": "Object HalBench: CHAIR_s, CHAIR_s refined, CHAIR_i, recall; objects listed by a judge, or matched.",
     "amber": "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension.",
     "phd": "PhD index per mode and task; also writes PhD's prompts.",

@@ -6,8 +6,8 @@ infinitesimal jackknife (Efron 1982, Woodruff 1971). If a metric is already a ra
 volumes, and the representation is exact. For a harmonic mean, an F1 or a mean over categories, the numerator of an
 image is the influence of this image on the value.
 
-The variation of the numerators and volumes over the images determines the standard error of the ratio. The standard
-error is valid for any dependence within an image. The design effect is the squared standard error divided by the
+The standard error of the ratio depends on how much numerators and volumes vary across images. The standard error is
+valid for any dependence within an image. The design effect is the squared standard error divided by the
 variance of a proportion with the same number of independent trials (Kish 1965). The design effect determines the
 effective size, which is the equivalent number of independent trials (Korn & Graubard 1998).
 """

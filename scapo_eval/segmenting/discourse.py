@@ -378,8 +378,8 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
 
 
 def _coordinates(chunk: Chunk, following: Chunk) -> bool:
-    """Returns True if a conjunction joins a chunk to the first chunk, whose verb is in no word list, as in ``It naps,
-    and it is ...``. The joined chunk must be a clause.
+    """Returns True if a conjunction joins a clause to the first chunk, as in ``It naps, and it is ...``. The verb of
+    the first chunk does not have to be in a word list.
     """
     begins = bool(chunk.words) and (chunk.words[0] in DETERMINERS or chunk.words[0] in SUBJECTS)
     return begins and following.is_clause and following.words[0] in CONJUNCTIONS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -118,9 +118,11 @@ def _read(data: bytes, source: str) -> TruthColumns:
     if head[:1] not in (b"{", b"["):
         if any(mark in first_line for mark in (b",", b"\t", b";")):
             return read_table_truth(data, source)
-        _refuse_words(head.decode("utf-8", "replace").splitlines()[:100], source)
+        lines = [line.strip() for line in head.decode("utf-8", "replace").splitlines()[:100] if line.strip()]
+        if all(map(is_list_of_labels, lines)) and not _JSON.fullmatch("".join(lines)):
+            raise _list_of_words(source)
     elif len(data) <= HEAD and _WORD_IN_LIST.match(head):
-        _refuse_words([], source)
+        raise _list_of_words(source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)
     if is_coco(data):
@@ -147,13 +149,10 @@ _JSON = re.compile(r"null|true|false|[\d.]+")
 _WORD_IN_LIST = re.compile(rb'\[\s*"')
 
 
-def _refuse_words(lines: Sequence[str], source: str) -> None:
-    """Raises an error if all lines of a text are words."""
-    words = [line.strip() for line in lines if line.strip()]
-    if all(map(is_list_of_labels, words)) and not _JSON.fullmatch("".join(words)):
-        example = '{"1.jpg": ["dog", "cat"]}'
-        reason = f"a list of words is not a truth, which lists the objects of each image: {example}"
-        raise InputError(f"{reason}; to match captions with the words: --vocabulary {shlex.quote(source)}", path=source)
+def _list_of_words(source: str) -> InputError:
+    example = '{"1.jpg": ["dog", "cat"]}'
+    reason = f"a list of words is not a truth, which lists the objects of each image: {example}"
+    return InputError(f"{reason}; to match captions with the words: --vocabulary {shlex.quote(source)}", path=source)
 
 
 def write_truth(truth: TruthColumns, path: str | Path) -> None:

@@ -304,7 +304,7 @@ class TruthRows:
             self._refuse(f"image {image} appears twice with different objects", line)
 
     def _refuse_objects(self, problem: str, image: str, line: int | None) -> None:
-        """Adds a fault that is counted together with the same problem of other images."""
+        """Adds a fault. The same problem in several images is counted as one fault."""
         first = self._first.setdefault(problem, image)
         self._refuse(f'objects of image {first}: {problem}; write a list of names, such as ["dog", "cat"]', line)
 

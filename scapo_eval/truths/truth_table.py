@@ -237,10 +237,11 @@ def _labels_in(cell: str) -> list[str]:
     cell = cell.strip()
     if cell.casefold() in NOTHING:
         return []
-    if cell[:1] in "[({" and (quoted := _QUOTED.findall(cell) or cell[1:-1].strip() == ""):
-        labels = [] if quoted is True else [one or other for one, other in quoted]
-    else:
-        labels = re.split(r"[;,|]", cell)
+    if cell[:1] in "[({":
+        inner = cell[1:-1].strip()
+        if not inner or _QUOTED.search(inner):
+            return [label for pair in _QUOTED.findall(inner) for label in map(str.strip, pair) if label]
+    labels = re.split(r"[;,|]", cell)
     return [label.strip() for label in labels if label.strip()]
 
 

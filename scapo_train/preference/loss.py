@@ -65,7 +65,7 @@ def symmpo(
     Args:
         chosen: Log-ratios of the preferred responses y, given the image.
         rejected: Log-ratios of the rejected responses, given the image.
-        others: Log-ratios, given the image, of the preferred responses y' to another image.
+        others: Log-ratios of y', the preferred responses to another image, given the image.
         other_chosen: Log-ratios of y', given the other image.
         chosen_of_other: Log-ratios of y, given the other image.
         beta: Weight of the implicit KL term in all terms of the loss. The authors' script has two settings for the

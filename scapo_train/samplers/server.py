@@ -3,9 +3,9 @@
 The trainer sends token ids and pictures, and receives token ids, log-probabilities, and the version of the weights that
 sampled each token (``/inference/v1/generate``). ``sync`` writes the policy's weights, or only its adapters
 (:mod:`scapo_train.samplers.adapters`), to a folder that the server can read, and has the server load them under a new
-version. Responses with another version are an error: the server was
-restarted, or has received weights from another run. The module requires vLLM 0.32 or later, started with
-:data:`START`. The requests that load weights have no password: keep the server's port inside your cluster.
+version. Responses with another version are an error: the server was restarted, or has received weights from another
+run. The module requires vLLM 0.32 or later, started with :data:`START`. The requests that load weights have no
+password: keep the server's port inside your cluster.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 """Environment variable with which, and with ``--enable-lora``, a server accepts adapters."""
 
 WEIGHTS = "weights_of_server"
-"""Folder of the weights for the server. Weights are removed when the server has read them, and adapters
-at the next ``sync``."""
+"""Folder of the weights for the server. Weights are removed when the server has read them, adapters at the next
+``sync``.
+"""
 
 _PART_BYTES = 4 << 30
 """Maximum size of a weight file, and host memory that writing needs."""

@@ -470,7 +470,7 @@ def engine_seed(seed: int, index: int) -> int:
 
 
 def with_single_image_tokens(policy: Policy, ids: Sequence[int]) -> list[int]:
-    """Returns a prompt in which a single token represents each picture. vLLM expands it to the number of features."""
+    """Returns a prompt in which a single token represents each picture. vLLM repeats this token for each feature."""
     token = policy.vlm.config.image_token_id
     return [token_id for k, token_id in enumerate(ids) if token_id != token or k == 0 or ids[k - 1] != token]
 
