@@ -18,9 +18,10 @@ from click.testing import CliRunner
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.cli.base import name_of
 from scapo_eval.cli.cluster import Cluster
-from scapo_eval.cli.examples import EXAMPLES, Example, broken
+from scapo_eval.cli.examples import broken, example_of
 from scapo_eval.cli.main import GROUPS, VERBS, cli
 from scapo_eval.cli.options import Output
+from scapo_eval.results.benchmark import CommandExample
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "cli"
 
@@ -92,7 +93,7 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{context.command_path} {pieces}\n```\n"
     yield linked("\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n"))) + "\n"
-    if (example := EXAMPLES.get(name_of(context))) is not None:
+    if (example := example_of(name_of(context))) is not None:
         yield from shown(example)
     options = [option for option in command.params if option.name not in COMMON]
     elsewhere = [option for option in options if option.name in SHARED and told(option, context) in shared_rows()]
@@ -108,7 +109,7 @@ def section(command: click.Command, context: click.Context, level: int) -> Itera
             yield from section(inner.command, inner, level + 1)
 
 
-def shown(example: Example) -> Iterator[str]:
+def shown(example: CommandExample) -> Iterator[str]:
     """Yields the input files of an example, its command lines, and the beginning of the output of the last line."""
     for name, content in example.files.items():
         yield f"`{name}`:\n"
@@ -121,7 +122,7 @@ def shown(example: Example) -> Iterator[str]:
         yield "\n".join(["```text", *printed[:LINES], *more, "```\n"])
 
 
-def run(example: Example) -> list[str]:
+def run(example: CommandExample) -> list[str]:
     """Runs an example in a new folder, and returns the lines that its last command prints on a terminal.
 
     Raises:

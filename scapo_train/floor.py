@@ -110,7 +110,7 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise ScapoError(remedy_for_memory(config, trainer.clock.phase, trainer.step + 1, error)) from None
+        raise ScapoError(remedy_for_memory(trainer.config, trainer.clock.phase, trainer.step + 1, error)) from None
     finally:
         trainer.close()
         if trainer.log is not None:

@@ -12,7 +12,7 @@ from ..files.containers import Warn, warn_user
 from ..files.json_text import iter_records
 from ..files.records import Readable, Records
 from ..files.source import Source
-from ..results.benchmark import SUMMARIES, Benchmark, Option, benchmark, benchmarks
+from ..results.benchmark import SUMMARIES, Benchmark, CommandExample, Option, benchmark, benchmarks
 from ..results.results import Resampling, Run
 from .answered import AUGMENTED
 from .systems import Systems
@@ -126,4 +126,7 @@ BENCHMARK = Benchmark(
         "parser": Option(metavar="NAME", help="Rule for parsing yes or no.  [default: the benchmark's]"),
     },
     one_process="two files of answers side by side are",
+    command_example=CommandExample(
+        ("scapo-eval augmented plain.jsonl described.jsonl --benchmark amber --data AMBER/",), runs=False
+    ),
 )

@@ -28,7 +28,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import Reading, reading_of
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks, parsed
-from ..results.benchmark import Benchmark, OnEngine, Option
+from ..results.benchmark import Benchmark, CommandExample, OnEngine, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
@@ -769,6 +769,8 @@ def score(
     return run
 
 
+_EXAMPLES = ("examples/captions_baseline.jsonl", "examples/captions_aligned.jsonl")
+
 BENCHMARK = Benchmark(
     name="capscore",
     title="Captions",
@@ -853,4 +855,5 @@ BENCHMARK = Benchmark(
         needs=("truth",),
         refuses=("per_caption", "references", "leave_out_self", "unnamed", "weights", "people"),
     ),
+    command_example=CommandExample((f"scapo-eval score {' '.join(_EXAMPLES)} --truth examples/truth.json",)),
 )

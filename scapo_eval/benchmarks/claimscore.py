@@ -32,7 +32,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import LEFT_OUT, Reading, reading_of
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
-from ..results.benchmark import Benchmark, Option
+from ..results.benchmark import Benchmark, CommandExample, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
@@ -333,4 +333,15 @@ BENCHMARK = Benchmark(
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),
         "per_caption": Option(file="written", metavar="FILE", help="Write every caption with its claims and verdicts."),
     },
+    command_example=CommandExample(
+        ("scapo-eval claims captions.jsonl --scenes scenes.jsonl",),
+        {
+            "captions.jsonl": """\
+{"image_id": 1, "caption": "Two dogs lie on a red couch."}
+""",
+            "scenes.jsonl": """\
+{"image_id": 1, "objects": [{"name": "dog"}, {"name": "couch", "attributes": ["red"]}]}
+""",
+        },
+    ),
 )

@@ -27,7 +27,7 @@ from ..files.records import Readable, Records
 from ..files.source import Source
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
-from ..results.benchmark import Benchmark, Option
+from ..results.benchmark import Benchmark, CommandExample, Option
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
@@ -274,4 +274,7 @@ BENCHMARK = Benchmark(
         "calibrate": Option(help="Show every rule, to select one for your responses."),
     },
     one_process="a sample of responses, under every rule side by side, is",
+    command_example=CommandExample(
+        ("scapo-eval density examples/captions_baseline.jsonl --truth examples/truth.json",)
+    ),
 )

@@ -30,7 +30,7 @@ from ..files.fields import Record, find_image, id_in, optional_text
 from ..files.files import display_name
 from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, CommandExample
 from ..results.counts import CountBuilder
 from ..results.metric import Formula, MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
@@ -489,4 +489,12 @@ BENCHMARK = Benchmark(
     files="verdicts",
     takes=("claims",),
     one_process="a judge's verdicts on claims are",
+    command_example=CommandExample(
+        ("scapo-eval facts verdicts.jsonl",),
+        {
+            "verdicts.jsonl": """\
+{"id": 1, "image_id": 3, "facts": ["There is a dog.", "It sleeps."], "verified": [1, 0]}
+"""
+        },
+    ),
 )

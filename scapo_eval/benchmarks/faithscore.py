@@ -22,7 +22,7 @@ from ..files.fields import Record, find_image, id_in, optional_text
 from ..files.files import display_name
 from ..files.json_text import json_type
 from ..files.records import Readable
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, CommandExample
 from ..results.counts import CountBuilder
 from ..results.metric import Formula, MetricSet, ratio
 from ..results.results import Resampling, Run, system_names
@@ -298,4 +298,12 @@ BENCHMARK = Benchmark(
     takes=("facts",),
     metavar="[SYSTEM[/SETTING]=]FILE...",
     one_process="a judge's verdicts on facts are",
+    command_example=CommandExample(
+        ("scapo-eval faithscore facts.jsonl",),
+        {
+            "facts.jsonl": """\
+{"id": 1, "image_id": 3, "facts": ["There is a dog.", "It sleeps."], "verified": [1, 0]}
+"""
+        },
+    ),
 )

@@ -29,7 +29,7 @@ from ..files.records import Readable
 from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
 from ..readers.parsers import Parser, YesNo, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
-from ..results.benchmark import Option
+from ..results.benchmark import CommandExample, Option
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide, of_version, ratio
 from ..results.results import Resampling, Run
@@ -657,4 +657,7 @@ BENCHMARK = AnsweredBenchmark(
     asked="HallusionBench.json",
     recognizes=_recognizes,
     prompts=_prompts,
+    command_example=CommandExample(
+        ("scapo-eval hallusionbench answers.jsonl --questions HallusionBench.json",), runs=False
+    ),
 )

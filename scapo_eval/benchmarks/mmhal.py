@@ -20,7 +20,7 @@ from ..files.fields import Record, find_image, id_in, mixed_models, optional_tex
 from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
 from ..files.records import Readable
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, CommandExample
 from ..results.counts import CountBuilder
 from ..results.metric import MetricSet, divide, of_version, ratio
 from ..results.results import Resampling, Run
@@ -348,4 +348,15 @@ BENCHMARK = Benchmark(
     asked="MMHal-Bench's file",
     view=_view,
     prompts=_prompts,
+    command_example=CommandExample(
+        ("scapo-eval mmhal ratings.jsonl",),
+        {
+            "ratings.jsonl": """\
+{"id": 1, "rating": 5, "question_type": "attribute"}
+{"id": 2, "rating": 2, "question_type": "adversarial"}
+{"id": 3, "rating": 4, "question_type": "attribute"}
+{"id": 4, "rating": 3, "question_type": "adversarial"}
+"""
+        },
+    ),
 )

@@ -33,7 +33,7 @@ from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..readers.formats import recognize_file
 from ..readers.kinds import KINDS
-from ..results.benchmark import Benchmark, Option
+from ..results.benchmark import Benchmark, CommandExample, Option
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
@@ -518,4 +518,5 @@ BENCHMARK = Benchmark(
     },
     one_process="its 300 descriptions, and a judge's lists of their objects, are",
     prompts=_prompts,
+    command_example=CommandExample(("scapo-eval objhal examples/captions_baseline.jsonl --truth examples/truth.json",)),
 )

@@ -20,7 +20,7 @@ from ..files.files import atomic_write, display_name
 from ..files.json_text import dump_json, iter_records
 from ..files.records import Given, Readable
 from ..readers.parsers import Parser, YesNo
-from ..results.benchmark import Option
+from ..results.benchmark import CommandExample, Option
 from ..results.metric import Floats, Formula, MetricSet, harmonic_mean
 from ..results.results import Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -411,4 +411,5 @@ BENCHMARK = YesNoBenchmark(
     asked="PhD's data.json (all modes)",
     prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),
+    command_example=CommandExample(("scapo-eval phd answers.jsonl --data data.json",), runs=False),
 )

@@ -21,7 +21,7 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Given, Readable
 from ..readers.parsers import Parser
-from ..results.benchmark import Option
+from ..results.benchmark import CommandExample, Option
 from ..results.metric import MetricSet
 from ..results.results import Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -280,4 +280,14 @@ BENCHMARK = YesNoBenchmark(
     asked="POPE's question files",
     recognizes=is_pope,
     prompts=_prompts,
+    command_example=CommandExample(
+        ("scapo-eval pope answers.jsonl",),
+        {
+            "answers.jsonl": """\
+{"id": "pope/random/1", "image": "3.jpg", "response": "Yes.", "label": "yes"}
+{"id": "pope/random/2", "image": "4.jpg", "response": "No.", "label": "no"}
+{"id": "pope/popular/1", "image": "5.jpg", "response": "Yes.", "label": "no"}
+"""
+        },
+    ),
 )

@@ -22,7 +22,7 @@ from ..files.records import Given, Readable
 from ..files.source import Source
 from ..readers.parsers import PARSERS, Parser, YesNo, parser_identity
 from ..readers.parsers import parser as parser_of
-from ..results.benchmark import Option
+from ..results.benchmark import CommandExample, Option
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
@@ -554,4 +554,14 @@ BENCHMARK = YesNoBenchmark(
         **READING,
         **UNPARSED,
     },
+    command_example=CommandExample(
+        ("scapo-eval yesno answers.jsonl",),
+        {
+            "answers.jsonl": """\
+{"id": "q1", "image": "3.jpg", "response": "Yes, there is.", "label": "yes"}
+{"id": "q2", "image": "4.jpg", "response": "No.", "label": "no"}
+{"id": "q3", "image": "5.jpg", "response": "Yes.", "label": "no"}
+"""
+        },
+    ),
 )

@@ -17,7 +17,7 @@ from ..readers.formats import KnownFile, recognize_file
 from ..readers.kinds import KINDS
 from ..results.benchmark import BENCHMARK_OF, benchmark, has_benchmark
 from .common import with_help
-from .examples import EXAMPLES, broken
+from .examples import broken, example_of
 from .files import InputFile, split_name
 
 _WORDS = f"{__name__}.words"
@@ -47,7 +47,7 @@ class Verb(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes an example at the end of the help page."""
         super().format_epilog(ctx, formatter)
-        if (example := EXAMPLES.get(name_of(ctx))) is not None:
+        if (example := example_of(name_of(ctx))) is not None:
             with formatter.section("Example"):
                 for line in broken(example.lines[-1]).splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")

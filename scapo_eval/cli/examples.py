@@ -1,4 +1,5 @@
-"""An example of every command, for its help page and its page in ``docs/cli``.
+"""Examples of commands, for their help pages and their pages in ``docs/cli``. The record of a benchmark contains the
+example of its command, and this module contains all others.
 
 Tests run the examples in a folder that contains the output of ``scapo-eval example`` and the files of the example.
 """
@@ -6,26 +7,12 @@ Tests run the examples in a folder that contains the output of ``scapo-eval exam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from ..results.benchmark import BENCHMARK_OF, CommandExample, find_benchmark
 
 _CAPTIONS = "examples/captions_baseline.jsonl"
 _ALIGNED = "examples/captions_aligned.jsonl"
 _TRUTH = "--truth examples/truth.json"
-
-
-@dataclass(frozen=True)
-class Example:
-    """Example of a command.
-
-    Attributes:
-        lines: Command lines, which are run in order. The last one is the command that the example shows.
-        files: Name -> content of the input files that are not part of the shipped example.
-        runs: False if the command needs images, a model, an optional package, or a terminal.
-    """
-
-    lines: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
-    runs: bool = True
 
 
 def broken(line: str) -> str:
@@ -38,12 +25,12 @@ def broken(line: str) -> str:
     return " \\\n  ".join(lines)
 
 
-def _example(*lines: str, **files: str) -> Example:
-    return Example(lines, {name.replace("_", "."): content for name, content in files.items()})
+def _example(*lines: str, **files: str) -> CommandExample:
+    return CommandExample(lines, {name.replace("_", "."): content for name, content in files.items()})
 
 
-def _elsewhere(*lines: str) -> Example:
-    return Example(lines, runs=False)
+def _elsewhere(*lines: str) -> CommandExample:
+    return CommandExample(lines, runs=False)
 
 
 _RESULTS = (
@@ -67,8 +54,7 @@ _FACTS = """\
 _MODEL = "--engine vllm --model Qwen2.5-VL-7B-Instruct/"
 _JUDGE = "--model JUDGE --base-url http://127.0.0.1:8000/v1"
 
-EXAMPLES: Mapping[str, Example] = {
-    "score": _example(f"scapo-eval score {_CAPTIONS} {_ALIGNED} {_TRUTH}"),
+EXAMPLES: Mapping[str, CommandExample] = {
     "labels": _example(f"scapo-eval labels {_CAPTIONS} {_TRUTH}"),
     "power": _example(*_RESULTS, "scapo-eval power base.json ours.json"),
     "compare": _example(*_RESULTS, "scapo-eval compare base.json ours.json"),
@@ -77,49 +63,8 @@ EXAMPLES: Mapping[str, Example] = {
     "protocol show": _example("scapo-eval protocol show chair-opera"),
     "protocol check": _example(f"scapo-eval protocol check {_CAPTIONS} --protocol chair-opera"),
     "reward": _example(f"scapo-eval reward rollouts.jsonl {_TRUTH}", rollouts_jsonl=_ROLLOUTS),
-    "chair": _example(f"scapo-eval chair {_CAPTIONS} {_TRUTH}"),
-    "density": _example(f"scapo-eval density {_CAPTIONS} {_TRUTH}"),
-    "claims": _example(
-        "scapo-eval claims captions.jsonl --scenes scenes.jsonl",
-        captions_jsonl='{"image_id": 1, "caption": "Two dogs lie on a red couch."}\n',
-        scenes_jsonl="""\
-{"image_id": 1, "objects": [{"name": "dog"}, {"name": "couch", "attributes": ["red"]}]}
-""",
-    ),
-    "yesno": _example(
-        "scapo-eval yesno answers.jsonl",
-        answers_jsonl="""\
-{"id": "q1", "image": "3.jpg", "response": "Yes, there is.", "label": "yes"}
-{"id": "q2", "image": "4.jpg", "response": "No.", "label": "no"}
-{"id": "q3", "image": "5.jpg", "response": "Yes.", "label": "no"}
-""",
-    ),
-    "pope": _example(
-        "scapo-eval pope answers.jsonl",
-        answers_jsonl="""\
-{"id": "pope/random/1", "image": "3.jpg", "response": "Yes.", "label": "yes"}
-{"id": "pope/random/2", "image": "4.jpg", "response": "No.", "label": "no"}
-{"id": "pope/popular/1", "image": "5.jpg", "response": "Yes.", "label": "no"}
-""",
-    ),
-    "augmented": _elsewhere("scapo-eval augmented plain.jsonl described.jsonl --benchmark amber --data AMBER/"),
-    "hallusionbench": _elsewhere("scapo-eval hallusionbench answers.jsonl --questions HallusionBench.json"),
-    "phd": _elsewhere("scapo-eval phd answers.jsonl --data data.json"),
-    "mmhal": _example(
-        "scapo-eval mmhal ratings.jsonl",
-        ratings_jsonl="""\
-{"id": 1, "rating": 5, "question_type": "attribute"}
-{"id": 2, "rating": 2, "question_type": "adversarial"}
-{"id": 3, "rating": 4, "question_type": "attribute"}
-{"id": 4, "rating": 3, "question_type": "adversarial"}
-""",
-    ),
-    "objhal": _example(f"scapo-eval objhal {_CAPTIONS} {_TRUTH}"),
-    "faithscore": _example("scapo-eval faithscore facts.jsonl", facts_jsonl=_FACTS),
-    "facts": _example("scapo-eval facts verdicts.jsonl", verdicts_jsonl=_FACTS),
-    "amber": _elsewhere("scapo-eval amber responses.jsonl --data AMBER/"),
     "describe": _elsewhere(f"scapo-eval describe images/ {_MODEL} -o captions.jsonl"),
-    "answer": _elsewhere(f"scapo-eval answer coco_pope_random.json --images-root val2014/ {_MODEL} -o answers.jsonl"),
+    "answer": _elsewhere(f"scapo-eval answer questions.jsonl --images-root images/ {_MODEL} -o answers.jsonl"),
     "judge mmhal": _elsewhere(f"scapo-eval judge mmhal answers.jsonl {_JUDGE} -o ratings.jsonl"),
     "judge faithscore": _elsewhere(
         f"scapo-eval judge faithscore answers.jsonl --images-root images/ {_JUDGE} -o facts.jsonl"
@@ -179,4 +124,16 @@ EXAMPLES: Mapping[str, Example] = {
     "annotate history": _elsewhere("scapo-eval annotate history runs/dopa 3 dog"),
     "annotate finalize": _elsewhere("scapo-eval annotate finalize runs/dopa -o dopa.npz"),
 }
-"""Command (without ``scapo-eval``) -> example."""
+"""Command (without ``scapo-eval``) -> example, without the commands of benchmarks."""
+
+
+def example_of(name: str) -> CommandExample | None:
+    """Returns the example of a command, or None if it has none.
+
+    Args:
+        name: Name of the command with its groups, without the name of the program (``vocab check``).
+    """
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    record = find_benchmark(BENCHMARK_OF.get(name, name))
+    return record.command_example if record is not None else None

@@ -90,6 +90,21 @@ class Option:
     __repr__ = fields_in_short
 
 
+@dataclass(frozen=True)
+class CommandExample:
+    """Example of a command, for its help page and its page in ``docs/cli``.
+
+    Attributes:
+        lines: Command lines, which are run in order. The last one is the command that the example shows.
+        files: Name -> content of the input files that are not part of the shipped example.
+        runs: False if the command needs images, a model, an optional package, or a terminal.
+    """
+
+    lines: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    runs: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class OnEngine:
     """Description of the engine function that scores files on a cluster.
@@ -160,6 +175,7 @@ class Benchmark:
         several: True if the command accepts several systems and compares them with the first system.
         function: Python function that scores one system, or None to derive it from ``score``.
         example: Example for the docstring of a derived function, in the format of doctest.
+        command_example: Example of the command, for its help page, or None.
         engine: Engine function for clusters, or None if the benchmark runs only in one process.
         one_process: Description of the work that runs in one process, for a message.
         advice: Function that returns a remark for the given options, or None. The remark is printed with the results.
@@ -209,6 +225,7 @@ class Benchmark:
     several: bool = True
     function: Callable[..., Run] | None = None
     example: str = ""
+    command_example: CommandExample | None = None
     engine: OnEngine | None = None
     one_process: str = "its records are"
     advice: Callable[[Mapping[str, Any]], str | None] | None = None

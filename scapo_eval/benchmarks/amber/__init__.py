@@ -21,7 +21,7 @@ from ...base.reprs import fields_in_short
 from ...files.containers import Warn
 from ...files.records import Given
 from ...readers.parsers import Parser, YesNo
-from ...results.benchmark import Benchmark, OnEngine, Option
+from ...results.benchmark import Benchmark, CommandExample, OnEngine, Option
 from ...results.counts import CountBuilder, CountTable
 from ...results.results import Resampling, Run
 from ...results.signature import Signature
@@ -539,4 +539,5 @@ BENCHMARK = Benchmark(
     asked="AMBER's query files",
     recognizes_file=recognize,
     augmented=_augmented,
+    command_example=CommandExample(("scapo-eval amber responses.jsonl --data AMBER/",), runs=False),
 )

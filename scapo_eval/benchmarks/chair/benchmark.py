@@ -12,7 +12,7 @@ from ...base.errors import OptionError
 from ...files.records import Given
 from ...matching.uses import Reading
 from ...matching.vocabulary import Vocabulary, VocabularyGiven
-from ...results.benchmark import Benchmark, OnEngine, Option
+from ...results.benchmark import Benchmark, CommandExample, OnEngine, Option
 from ...results.results import Run
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ...truths.oracle import PresenceOracle, TruthGiven
@@ -226,4 +226,5 @@ BENCHMARK = Benchmark(
     },
     engine=OnEngine(function="chair", needs=("truth",), refuses=("per_caption", "native")),
     advice=_advice,
+    command_example=CommandExample(("scapo-eval chair examples/captions_baseline.jsonl --truth examples/truth.json",)),
 )
