@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..samplers.adapters import obstacle
 from .hardware import GPUS_PER_MACHINE, HOST_LINK, HOST_MEMORY, NETWORK
 from .job import GpuShare
 
@@ -99,12 +100,14 @@ class Seconds(GpuShare):
         }
 
     def _sync_seconds(self, gather: float, bandwidth: float) -> float:
-        """Returns the time in seconds for passing the weights to vLLM and, if vLLM sleeps, for copying them to and from
-        host memory.
+        """Returns the time in seconds for passing the weights, or the adapters alone, to vLLM and, if vLLM sleeps, for
+        copying its weights to and from host memory.
         """
-        rollout = self.config.rollout
+        rollout, experts = self.config.rollout, bool(self.shape.stacks)
         own = self.value_bytes * self.shape.total / rollout.tensor_parallel
         copies = 2 * own / HOST_LINK if rollout.sleep and rollout.sleep_level == 1 else 0
+        if self.lora and rollout.adapters != "merge" and obstacle(self.config, experts, "cuda") is None:
+            return self.value_bytes * self.trained * (1 / self._link() + 2 / HOST_LINK) + copies
         return gather + 2 * own / bandwidth + copies
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:

@@ -21,16 +21,21 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of vLLM's ``max_lora_rank``."""
 
 
-def obstacle(config: Config, model: Any, device: str) -> str | None:
+def has_experts(model: Any) -> bool:
+    """Returns True if a model is a mixture of experts, based on its configuration from transformers."""
+    return bool(getattr(model.get_text_config(), "num_experts", None))
+
+
+def obstacle(config: Config, experts: bool, device: str) -> str | None:
     """Returns the reason why vLLM cannot add the adapters itself, or None.
 
     Args:
         config: Settings of the training run.
-        model: Configuration of the model, from transformers.
+        experts: True if the model is a mixture of experts.
         device: Kind of device that vLLM uses, ``cpu`` or ``cuda``.
     """
     rank, rollout = config.lora.rank, config.rollout
-    if getattr(model.get_text_config(), "num_experts", None):
+    if experts:
         return "with adapters, vLLM computes a mixture of experts with kernels that fail on a CPU, and are untested"
     if rank > RANKS[-1]:
         return f"lora.rank = {rank} is more than vLLM's maximum, {RANKS[-1]}"

@@ -39,7 +39,7 @@ from ..distributed import TIMEOUT, ProcessGroup
 from ..families.lora import adapter_weights, save_adapter
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
-from .adapters import obstacle, sent_alone
+from .adapters import has_experts, obstacle, sent_alone
 from .vllm import (
     CHECKED_TOKENS,
     SYNCHRONIZED,
@@ -499,7 +499,7 @@ def _obstacle(config: Config, model: Any, info: dict[str, Any]) -> str | None:
         return f"{start} --max-lora-rank {config.lora.rank} or more"
     if settings["parallel_config"]["data_parallel_size"] > 1:
         return "with data parallelism, only one of the server's processes would know the adapters"
-    return obstacle(config, model, settings["device_config"]["device"])
+    return obstacle(config, has_experts(model), settings["device_config"]["device"])
 
 
 def _reason(content: bytes) -> str:

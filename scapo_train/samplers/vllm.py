@@ -45,7 +45,7 @@ from ..families.lora import (
 )
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
-from .adapters import engine_settings, obstacle, sent_alone
+from .adapters import engine_settings, has_experts, obstacle, sent_alone
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class VllmSampler:
         self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
         self.name = f"vllm {self._vllm.__version__}"
-        against = obstacle(config, policy.vlm.config, process_group.device.type)
+        against = obstacle(config, has_experts(policy.vlm.config), process_group.device.type)
         self._only_adapters = sent_alone(config, self.name, against)
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
         try:

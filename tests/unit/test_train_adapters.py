@@ -10,7 +10,7 @@ import pytest
 
 from scapo_eval.base.errors import InputError
 from scapo_train.config import Config, from_table
-from scapo_train.samplers.adapters import engine_settings, obstacle, sent_alone
+from scapo_train.samplers.adapters import engine_settings, has_experts, obstacle, sent_alone
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -51,7 +51,7 @@ AWAKE = {"sleep": False}
     ],
 )
 def test_the_reason_to_merge(settings: Config, experts: int, device: str, said: str | None) -> None:
-    found = obstacle(settings, model(experts), device)
+    found = obstacle(settings, has_experts(model(experts)), device)
     assert (said in found) if said and found else found is said
 
 

@@ -619,6 +619,17 @@ def test_vllm_asleep_at_level_one_is_copied_to_the_host_and_back(seven: Job) -> 
     assert asleep - discarded == pytest.approx(2 * 2 * 8_292_166_656 / 25e9, rel=0.01)
 
 
+def test_adapters_alone_are_passed_faster_than_merged_weights(seven: Job) -> None:
+    rollout = {"engine": "vllm", "sleep": False}
+    alone, merged = (
+        plan(changed(seven, lora={"rank": 64}, rollout={**rollout, "adapters": form})).seconds["sync"]
+        for form in ("auto", "merge")
+    )
+    size = 2 * Memory(changed(seven, lora={"rank": 64})).trained
+    assert alone == pytest.approx(size * (2 / 25e9 + 1 / (seven.gpu.link * seven.assume.bandwidth)))
+    assert alone < 0.5 * merged
+
+
 def test_decoding_ends_with_the_longest_response() -> None:
     made = {"responses": 100, "mean": 50, "step": 0.01, "row": 0.0}
     assert decode_seconds(**made, longest=400, at_once=100) == pytest.approx(4)
