@@ -39,6 +39,7 @@ class Decoder:
         embedding: Number of weights of the output layer.
         width: Width of all query heads together.
         cache: Number of key and value numbers per token and layer.
+        experts: Number of weights per layer in the experts that a token is multiplied with.
         idle: Number of weights per layer that other tokens are multiplied with: the other experts.
     """
 
@@ -47,6 +48,7 @@ class Decoder:
     embedding: float
     width: int
     cache: int
+    experts: float = 0
     idle: float = 0
 
     @property
@@ -71,7 +73,8 @@ def dense(layers: int, hidden: int, inner: int, heads: int, kv_heads: int, vocab
 LLAMA_8B = dense(32, 4096, 14336, 32, 8, 128256)
 LLAMA_70B = dense(80, 8192, 28672, 64, 8, 128256)
 QWEN3_32B = dense(64, 5120, 25600, 64, 8, 151936)
-QWEN3_30B_A3B = replace(dense(48, 2048, 8 * 768, 32, 4, 151936), idle=120 * 3 * 2048 * 768)
+_EXPERT = 3 * 2048 * 768
+QWEN3_30B_A3B = replace(dense(48, 2048, 8 * 768, 32, 4, 151936), experts=8 * _EXPERT, idle=120 * _EXPERT)
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,8 @@ def phases(step: Step, assume: Assumptions) -> dict[str, float]:
     rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
     ranks = step.gpus // (tensor * pipeline)
     attention = 2 * step.tokens**2 * model.width * model.layers
-    forward = (2 * model.weights * step.tokens + attention) / (tensor * pipeline)
+    slower = (1 / assume.experts - 1) * model.layers * model.experts
+    forward = (2 * (model.weights + slower) * step.tokens + attention) / (tensor * pipeline)
 
     def of_passes(micro: int, launches: int, flops: float) -> float:
         per_mini = step.mini / ranks / micro

@@ -51,6 +51,8 @@ class Assumptions:
 
     Attributes:
         efficiency: Share of the bfloat16 rate that is reached in forward and backward passes.
+        experts: Share of ``efficiency`` that the products of a mixture of experts reach, including the sorting of
+            tokens, as measured on an H100 (docs/lab/training.md).
         bandwidth: Share of the memory and link bandwidth that transfers achieve.
         launch: Seconds that each pass through a decoder layer needs for kernel launches and waiting, in addition to the
             time for its FLOPs.
@@ -60,11 +62,12 @@ class Assumptions:
         picture: Time in seconds that the host needs to read and resize one picture (640x480 pixels), as measured on one
             core.
         response: Seconds of host time per response for all other work between the phases.
-        error: Relative half-width of the range around the estimated duration. The published steps of dense models that
-            were not used for any fit are within this range; that of a mixture of experts is not.
+        error: Relative half-width of the range around the estimated duration. The published steps that were not
+            used for any fit are within this range.
     """
 
     efficiency: float = 0.354
+    experts: float = 0.124
     bandwidth: float = 0.7
     launch: float = 0.9e-3
     vllm_step: float = 3e-3

@@ -123,10 +123,6 @@ def notes(share: GpuShare) -> list[str]:
             if sequences
             else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} is too small for the model's weights"
         )
-    if share.shape.stacks:
-        sentences.append(
-            "the seconds of mixture-of-experts models are too low: two published steps took 1.8 times the estimate"
-        )
     if share.count > GPUS_PER_MACHINE:
         sentences.append(
             f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed"

@@ -43,6 +43,13 @@ class Seconds(GpuShare):
         return linear + attention + 2 * self.responses * self.mean_response * shape.embedding + tower
 
     @property
+    def expert_flops(self) -> float:
+        """FLOPs of the experts' products in one forward pass over the batch of this GPU."""
+        tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
+        chosen = sum(self.shape.chosen * inputs * outputs for _, inputs, outputs in self.shape.stacks.values())
+        return 2 * tokens * chosen * self.shape.layers
+
+    @property
     def tower_flops(self) -> float:
         """FLOPs that the tower needs for one picture."""
         return 2 * self.shape.tower * self.picture.patches
@@ -73,13 +80,16 @@ class Seconds(GpuShare):
         if config.model.reference == "cpu":
             gather_reference += self.value_bytes * shape.language / host
         forward = self.forward_flops
+        slower = (1 / assume.experts - 1) * self.expert_flops  # experts reach a smaller share of the rate
         head = 2 * self.responses * self.mean_response * shape.embedding
         checkpointing = config.model.gradient_checkpointing
         again = forward - head if checkpointing else 0
         through = micros * shape.layers * assume.launch  # once through all layers
         gathers = [gather if self.lora else gather_reference] * self.kl + [gather] * (config.updates_per_batch > 1)
         update = max(
-            (2 + checkpointing) * through + (self.update_flops + again + head) / rate, micros * (2 * gather + reduce)
+            (2 + checkpointing) * through
+            + (self.update_flops + again + head + (3 - self.lora + checkpointing) * slower) / rate,
+            micros * (2 * gather + reduce),
         )
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
         shared = HOST_MEMORY / min(self.count, GPUS_PER_MACHINE)
@@ -94,7 +104,7 @@ class Seconds(GpuShare):
             "sync": self._sync_seconds(gather, bandwidth) if vllm else 0 if pairs else gather,
             "rollout": 0 if pairs else self._rollout_seconds(rate, bandwidth),
             "reward": 0 if pairs else assume.reward * self.responses,
-            "logprob": sum(max(through + forward / rate, micros * each) for each in gathers),
+            "logprob": sum(max(through + (forward + slower) / rate, micros * each) for each in gathers),
             "update": config.optim.inner_epochs * (update + config.optim.mini_batches * step),
             "host": assume.picture * reads + (0 if pairs else assume.response * self.responses),
         }

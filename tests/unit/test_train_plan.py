@@ -421,7 +421,7 @@ def test_a_picture_has_as_many_tokens_as_qwens_own_resizing_gives(size: tuple[in
 
 
 def test_published_steps_are_within_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the table of docs/lab/training.md, and that five steps that no constant was fitted to are within 30 %."""
+    """Checks the table of docs/lab/training.md, and that 7 of 8 steps without fitted constants are within 30 %."""
     root = Path(__file__).resolve().parents[2]
     monkeypatch.syspath_prepend(str(root / "benchmarks"))
     steps = importlib.import_module("published_steps")
@@ -429,10 +429,14 @@ def test_published_steps_are_within_the_range(monkeypatch: pytest.MonkeyPatch) -
     assert steps.table(rows, assume) in (root / "docs" / "lab" / "training.md").read_text()
     fitted = steps.fit(rows)
     assert (fitted.efficiency, fitted.response) == pytest.approx((assume.efficiency, assume.response), rel=0.005)
+    assert fitted.efficiency == pytest.approx(assume.efficiency, abs=5e-4)
+    assert fitted.response == pytest.approx(assume.response, abs=5e-5)
     others = {row.name: sum(steps.phases(row, assume).values()) / row.seconds for row in rows if not row.fitted}
-    assert sum(abs(ratio - 1) <= 0.3 for ratio in others.values()) >= 5
-    dense = [ratio for name, ratio in others.items() if "A3B" not in name]
-    assert all(1 / (1 + assume.error) <= ratio <= 1 / (1 - assume.error) for ratio in dense)  # as the plan prints it
+    assert len(others) == 8
+    assert sum(abs(ratio - 1) < 0.3 for ratio in others.values()) == 7
+    assert max(abs(ratio - 1) for ratio in others.values()) < 0.31
+    ranges = [1 / (1 + assume.error) <= ratio <= 1 / (1 - assume.error) for ratio in others.values()]
+    assert all(ranges)  # as the plan prints it
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -619,6 +623,27 @@ def test_vllm_asleep_at_level_one_is_copied_to_the_host_and_back(seven: Job) -> 
     assert asleep - discarded == pytest.approx(2 * 2 * 8_292_166_656 / 25e9, rel=0.01)
 
 
+def test_an_update_of_experts_takes_the_measured_seconds(tmp_path: Path) -> None:
+    """Four layers of Qwen3-VL-30B-A3B on an H100, 16 prompts with 8 responses of 192 tokens: 1.12 and 1.17 s."""
+    text = {
+        "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4,
+        "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        "vocab_size": 151936, "tie_word_embeddings": False,
+    }  # fmt: skip
+    transformers.Qwen3VLMoeConfig(text_config=text, vision_config={"out_hidden_size": 2048}).save_pretrained(tmp_path)
+    config = Config(
+        model=Model(path=str(tmp_path)),
+        data=replace(Config().data, prompts_per_step=16),
+        rollout=Rollout(max_new_tokens=192, group=8),
+        optim=Optim(micro_batch_tokens=8192),
+        loss=Loss(kl=0.0),
+    )
+    assume = Assumptions(longest=1.0)
+    job = Job(config, shape_of(str(tmp_path)), "H100", 1, Workload((640, 480), 30, 192, 16), assume)
+    assert Seconds(job).seconds()["update"] == pytest.approx(1.14, rel=0.03)
+    assert Seconds(replace(job, assume=replace(assume, experts=1.0))).seconds()["update"] < 0.5
+
+
 def test_adapters_alone_are_passed_faster_than_merged_weights(seven: Job) -> None:
     rollout = {"engine": "vllm", "sleep": False}
     alone, merged = (
@@ -636,24 +661,6 @@ def test_decoding_ends_with_the_longest_response() -> None:
     assert decode_seconds(**made, longest=400, at_once=10) == pytest.approx(5)  # ten at a time: 500 steps
     assert decode_seconds(**{**made, "row": 1e-3}, longest=400, at_once=100) == pytest.approx(4 + 5)
     assert decode_seconds(**made, longest=400, at_once=0) == math.inf
-
-
-def test_the_constants_are_fitted_to_two_published_steps_and_hold_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
-    published_steps = importlib.import_module("published_steps")
-    steps = published_steps.published()
-    fitted = published_steps.fit(steps)
-    assert fitted.efficiency == pytest.approx(Assumptions().efficiency, abs=5e-4)
-    assert fitted.response == pytest.approx(Assumptions().response, abs=5e-5)
-    errors = {
-        step.name: abs(sum(published_steps.phases(step, Assumptions()).values()) / step.seconds - 1)
-        for step in steps
-        if not step.fitted and not step.model.idle
-    }
-    assert len(errors) == 7
-    assert sum(error < 0.3 for error in errors.values()) == 6
-    assert max(errors.values()) < 0.31
-    assert published_steps.table(steps, Assumptions()) in (CHECKOUT / "docs/lab/training.md").read_text()
 
 
 def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
