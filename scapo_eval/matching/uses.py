@@ -50,7 +50,7 @@ from .context import (
     noun_behind,
     plural_behind,
 )
-from .cues import Backward, Cue, compiled, shipped_cues
+from .cues import Backward, Cue, Cues, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
 Reading = Literal["all", "asserted", "certain", "visual"]
@@ -563,11 +563,11 @@ def _scope_state(rule: CueRule, tail: str) -> State:
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
     # first word after it that can be the article of a presupposed thing
-    first = rule.reach if cue.headed else int(rule.may_be_definite)
+    first = rule.reach if cue.headed or cue.sentence else int(rule.may_be_definite)
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
     scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
-    if scopes.subject.search(scope) or (cue.use == "purpose" and scopes.predicate.search(scope)):
+    if (not cue.sentence and scopes.subject.search(scope)) or (cue.use == "purpose" and scopes.predicate.search(scope)):
         return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
@@ -576,6 +576,8 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         if begins.lastgroup:  # not yet complete: the mention is one of its words
             return "definite"
         scope = scope[begins.end() :]
+    if cue.sentence:
+        return "over" if scopes.leaves.search(scope) else "inside"
     if cue.lists:
         scope = (scopes.joint_of_any if cue.any_item else scopes.joint).sub(" or ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
@@ -699,6 +701,12 @@ _RELATIVE = re.compile(r"(?i),?\s+(?:that|which|who)\b")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
+def _reach_of(cue: Cue, cues: Cues) -> int:
+    if cue.only_back:
+        return -1
+    return cues.sentence_reach if cue.sentence else cues.phrase_reach if cue.phrase else cues.reach
+
+
 class CueRule(NamedTuple):
     """A cue, prepared for the search for mentions in its scope.
 
@@ -758,7 +766,7 @@ def shipped_rules() -> Rules:
         rule = CueRule(
             cue,
             USES.index(cue.use),
-            -1 if cue.only_back else cues.phrase_reach if cue.phrase else cues.reach,
+            _reach_of(cue, cues),
             {},
             cue.use in ("negated", "hedged", "question") and not cue.presumes,
             phrase_ends if cue.phrase else scopes.ends,
