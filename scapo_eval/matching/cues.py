@@ -129,8 +129,8 @@ class Cues:
         scopes: Words and expressions that delimit scopes.
         signs: Words that indicate that a quotation in the same sentence is visible writing.
         depictions: Words that indicate that a sentence describes what something depicts.
-        reach, phrase_reach, sentence_reach: Maximum distance, in characters, between a cue word and a mention in its
-            scope, for clauses, for noun phrases and for sentences, respectively.
+        reach, phrase_reach: Maximum distance, in characters, between a cue word and a mention in its scope, for clauses
+            and for noun phrases, respectively.
         fingerprint: Hash of the content without examples and comments.
     """
 
@@ -141,7 +141,6 @@ class Cues:
     depictions: frozenset[str]
     reach: int
     phrase_reach: int
-    sentence_reach: int
     fingerprint: str
 
 
@@ -174,7 +173,6 @@ def read_cues(document: Any) -> Cues:
         depictions=frozenset(document["depictions"].split()),
         reach=document["reach"],
         phrase_reach=document["phrase_reach"],
-        sentence_reach=document["sentence_reach"],
         fingerprint=digest([repr(decisive), repr(rest)]),
     )
 

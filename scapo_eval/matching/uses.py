@@ -50,7 +50,7 @@ from .context import (
     noun_behind,
     plural_behind,
 )
-from .cues import Backward, Cue, Cues, compiled, shipped_cues
+from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
 Reading = Literal["all", "asserted", "certain", "visual"]
@@ -701,12 +701,6 @@ _RELATIVE = re.compile(r"(?i),?\s+(?:that|which|who)\b")
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 
-def _reach_of(cue: Cue, cues: Cues) -> int:
-    if cue.only_back:
-        return -1
-    return cues.sentence_reach if cue.sentence else cues.phrase_reach if cue.phrase else cues.reach
-
-
 class CueRule(NamedTuple):
     """A cue, prepared for the search for mentions in its scope.
 
@@ -766,7 +760,7 @@ def shipped_rules() -> Rules:
         rule = CueRule(
             cue,
             USES.index(cue.use),
-            _reach_of(cue, cues),
+            -1 if cue.only_back else cues.phrase_reach if cue.phrase else cues.reach,
             {},
             cue.use in ("negated", "hedged", "question") and not cue.presumes,
             phrase_ends if cue.phrase else scopes.ends,
