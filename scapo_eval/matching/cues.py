@@ -235,7 +235,9 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
-    expressions = ("marks hard pair subject predicate leaves joint joint_of_any lines item goes_on asks taken seeks").split()
+    expressions = (
+        "marks hard pair subject predicate leaves joint joint_of_any lines item goes_on asks taken seeks"
+    ).split()
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
     sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})
