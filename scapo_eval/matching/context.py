@@ -19,42 +19,42 @@ from string import ascii_lowercase
 # recognized by their endings.
 FUNCTION_WORDS = frozenset(
     """
-    a ablaze able about above absent accompany across add adjacent adorn afloat after afterwards again against ahead
-    ajar alert alike alive all allow almost aloft alone along alongside already also although altogether always am
-    amid amidst amiss among amongst ample an and another any anymore anyway anywhere apart apparent appear approach
-    are aren around as aside asleep astride at ate atop attach available await awake aware away back backward
-    backwards barefoot barely be became because become been before began begin begun beheld behind being belong
-    below beneath bent beside besides between beyond bit bitten blew blown both bought bound bring broke broken
-    brought built burnt but buy by came can cannot capable capture carry catch caught chew choose chose chosen clad
-    cling close closer closest clung come complement complete consist contain contrast contribute convey could
-    couldn create cut dead dealt deep demonstrate depict despite devour did didn dirty display do does doesn doing
-    dominate don done down downstairs downward downwards drank draw drawn draws drew drive driven drove dry dug
-    during e each eager earlier eat eaten eight either else elsewhere emerge empty engage enhance enjoy enough etc
-    even ever every everyone everywhere evident evoke except extend exude fallen familiar far fast feature fed feel
-    fell felt few fill find first five fled flew flown flung fly follow for forgot forth forward fought found four
-    frame from froze frozen full further g gather gave gaze get gets give given go goes gone got greet grew grow
-    grown had hadn half hang hard has hasn have haven having he heard held hence her here hers herself hid hidden
-    high higher him himself his hit hold how however hung hurt i identical if ignore in include indeed indicate
-    indoors inside inspect instead intact interact into is isn it it's its itself just keep kept kneel knelt knew
-    know known laid lain large larger last later lay lead lean leap leapt led left left-hand lend lent less let lie
-    like line lit long look lost love low lower made maintain make many may maybe me meant meanwhile meet mere merge
-    met mid midair might mine more moreover most mostly much must mustn my near nearby nearer nearest need needn
-    neither never nevertheless next nine no nobody none nonetheless nor not now nowhere obey observe obvious occupy
-    of off offer often on once one only onto open opposite or other ought our ours out outdoors outside outward over
-    overall overhead overlook own paid partial past per perform perhaps play present prominent prove provide
-    provided put quite ran rang rather reach read ready real reflect relevant remain reminiscent resemble
-    responsible right right-hand rode round run same sang sank sat saw say see seem seen seldom sell send sent
-    separate serve set seven several shall share she shone shook shot should shouldn showcase shown shows shrank
-    shut sideways similar since sit six slept slid slim slung small smaller sniff so soar sold some sometimes
-    somewhat somewhere soon spat sped spent split spoke spread sprung spun stand still stole stood straight strewn
-    strode struck strung stuck such suggest suitable surround swam sway swept swore swung take taken tall taller
-    taught ten tend than that that's the their theirs them themselves then there there's thereby therefore these
-    they this those though three threw through throughout thrown thus till to today together told tonight too took
-    tore torn toward towards traverse tread twice two typical unaware under underneath understood undone unique
-    unless unlike unseen until up upon upright upside upstairs upward upwards us usually vanish versus very via
-    visible vs wait was wasn we wear well went were weren wet what when where whereas whether which while who who's
-    whom whose why wide will with within without woke won wore worn worth would wouldn wove woven wrapt wrote yet
-    you your yours
+    a ablaze able about above absent accompany anybody anyone across add adjacent adorn afloat after afterwards
+    again against ahead ajar alert alike alive all allow almost aloft alone along alongside already also although
+    altogether always am amid amidst amiss among amongst ample an and another any anymore anyway anywhere apart
+    apparent appear approach are aren around as aside asleep astride at ate atop attach available await awake aware
+    away back backward backwards barefoot barely be became because become been before began begin begun beheld
+    behind being belong below beneath bent beside besides between beyond bit bitten blew blown both bought bound
+    bring broke broken brought built burnt but buy by came can cannot capable capture carry catch caught chew choose
+    chose chosen clad cling close closer closest clung come complement complete consist contain contrast contribute
+    convey could couldn create cut dead dealt deep demonstrate depict despite devour did didn dirty display do does
+    doesn doing dominate don done down downstairs downward downwards drank draw drawn draws drew drive driven drove
+    dry dug during e each eager earlier eat eaten eight either else elsewhere emerge empty engage enhance enjoy
+    enough etc even ever every everybody everyone everything everywhere evident evoke except extend exude fallen
+    familiar far fast feature fed feel fell felt few fill find first five fled flew flown flung fly follow for
+    forgot forth forward fought found four frame from froze frozen full further g gather gave gaze get gets give
+    given go goes gone got greet grew grow grown had hadn half hang hard has hasn have haven having he heard held
+    hence her here hers herself hid hidden high higher him himself his hit hold how however hung hurt i identical if
+    ignore in include indeed indicate indoors inside inspect instead intact interact into is isn it it's its itself
+    just keep kept kneel knelt knew know known laid lain large larger last later lay lead lean leap leapt led left
+    left-hand lend lent less let lie like line lit long look lost love low lower made maintain make many may maybe
+    me meant meanwhile meet mere merge met mid midair might mine more moreover most mostly much must mustn my near
+    nearby nearer nearest need needn neither never nevertheless next nine no nobody none nothing nonetheless nor not
+    now nowhere obey observe obvious occupy of off offer often on once one only onto open opposite or other ought
+    our ours out outdoors outside outward over overall overhead overlook own paid partial past per perform perhaps
+    play present prominent prove provide provided put quite ran rang rather reach read ready real reflect relevant
+    remain reminiscent resemble responsible right right-hand rode round run same sang sank sat saw say see seem seen
+    seldom sell send sent separate serve set seven several shall share she shone shook shot should shouldn showcase
+    shown shows shrank shut sideways similar since sit six slept slid slim slung small smaller sniff so soar sold
+    some somebody someone something sometimes somewhat somewhere soon spat sped spent split spoke spread sprung spun
+    stand still stole stood straight strewn strode struck strung stuck such suggest suitable surround swam sway
+    swept swore swung take taken tall taller taught ten tend than that that's the their theirs them themselves then
+    there there's thereby therefore these they this those though three threw through throughout thrown thus till to
+    today together told tonight too took tore torn toward towards traverse tread twice two typical unaware under
+    underneath understood undone unique unless unlike unseen until up upon upright upside upstairs upward upwards us
+    usually vanish versus very via visible vs wait was wasn we wear well went were weren wet what when where whereas
+    whether which while who who's whom whose why wide will with within without woke won wore worn worth would wouldn
+    wove woven wrapt wrote yet you your yours
     """.split()
 )
 
@@ -68,7 +68,7 @@ _NOUNS = frozenset(
     ceilings chairs chess chicks chips chorus class cleats clothes clothing clubs coasters coats colors colours
     companies compass components computers cones congress containers cooking costumes covers cows crafts cross
     crossing crossings cubs cups curtains cushions cutters dealers dealerships decals decorating decorations deer
-    depots designs dishes displays docks documents dogs drawings dress dresses drinks ducks elements elephants
+    depots designs dishes displays docks documents dogs drawings dress dresses ducks elements elephants
     emblems emojis engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
     figurines fishing fitness flags flooring flowers foods foxes fruits games gas gates giraffes glass gloves goats
     goods graphics grounds groves handlers harness hats helmets hoods hooks horses houses housing icons

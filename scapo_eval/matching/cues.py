@@ -42,6 +42,8 @@ class Cue:
         any_item: True if such a list may also contain words that are not mentions: "a mural of a tiger and a dog".
         headed: True if the scope is a list after a heading, such as "Missing: the dog, the cat". The list may continue
             on further lines and may contain definite objects.
+        sentence: True if the scope is the rest of the sentence, up to what the caption locates beside the picture: "the
+            mural shows a boy who holds a kite".
         only_back: True if the cue applies only to the mention before it.
         back: Names of the rules in ``Cues.backward`` that apply to the mention before the word.
         holds, fails: Example texts in which the mentions in brackets have, or do not have, the use.
@@ -58,6 +60,7 @@ class Cue:
     lists: bool = False
     any_item: bool = False
     headed: bool = False
+    sentence: bool = False
     only_back: bool = False
     back: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ class Scopes:
     pair: re.Pattern[str]
     subject: re.Pattern[str]
     predicate: re.Pattern[str]
+    leaves: re.Pattern[str]
     joint: re.Pattern[str]
     joint_of_any: re.Pattern[str]
     lines: re.Pattern[str]
@@ -190,13 +194,14 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         use=entry["use"],
         after=after,
         phrase=entry.get("phrase", False),
-        behind=_any(entry["behind"], r"\b(?:{})(?:\s+|\st-)$") if "behind" in entry else "",
-        not_behind=_not_behind(entry),
+        behind=_any(_filled(entry["behind"], parts), r"\b(?:{})(?:\s+|\st-)$") if "behind" in entry else "",
+        not_behind=_not_behind(entry, parts),
         then=f"(?i:{_filled(entry['then'], parts)})" if "then" in entry else "",
         presumes=entry.get("presumes", False),
         lists=entry.get("lists", False),
         any_item=entry.get("any_item", False),
         headed=entry.get("headed", False),
+        sentence=entry.get("sentence", False),
         only_back=entry.get("only_back", False),
         back=tuple(entry.get("back", "").split()),
         holds=tuple(entry["holds"]),
@@ -204,9 +209,9 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
     )
 
 
-def _not_behind(entry: Mapping[str, Any]) -> str:
+def _not_behind(entry: Mapping[str, Any], parts: Mapping[str, str]) -> str:
     words = _any(entry["not_behind"], r"\b(?:{})\s+$") if "not_behind" in entry else ""
-    return "|".join(filter(None, (words, entry.get("unless_before", ""))))
+    return "|".join(filter(None, (words, _filled(entry.get("unless_before", ""), parts))))
 
 
 def _any(words: str, within: str) -> str:
@@ -230,7 +235,9 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
-    expressions = ("marks hard pair subject predicate joint joint_of_any lines item goes_on asks taken seeks").split()
+    expressions = (
+        "marks hard pair subject predicate leaves joint joint_of_any lines item goes_on asks taken seeks"
+    ).split()
     read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
     sets: dict[str, Any] = {key: frozenset(words.split()) for key, words in read.items() if isinstance(words, str)}
     return Scopes(**{**read, **sets})

@@ -73,8 +73,9 @@ class Remembered:
 
 def _slots(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     sums = (keys * _FACTORS).sum(axis=1, dtype=np.uint64)
-    sums ^= sums >> np.uint64(31)
-    sums *= _FACTORS[0]
+    for factor in _FACTORS[:2]:  # once is too few: the keys of two rules at the same place would share their slots
+        sums ^= sums >> np.uint64(31)
+        sums *= factor
     sums >>= np.uint64(64 - _SLOT_BITS)
     slots: NDArray[np.int64] = sums.view(np.int64)
     return slots

@@ -72,7 +72,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 4
+EDITION = 5
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -355,10 +355,20 @@ def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[
             yield row, _QUOTED
         elif may_modify(surface):
             noun = noun_behind(text, end) or plural_behind(text, start, end)
-            if noun and not _DOES.search(text, max(0, start - BEFORE), start) and not acts(text, start, end, noun):
+            if noun and not _asks_of(text, start, end, noun) and not acts(text, start, end, noun):
                 yield row, _COMPARED if noun == "like" else _MODIFIES
         elif surface[0].isupper() and in_general(text, start, end):
             yield row, _GENERIC
+
+
+def _asks_of(text: str, start: int, end: int, word: str) -> bool:
+    """Returns True if the word after a noun is the rest of a question about it: "does the woman carry", "is the woman
+    angry?".
+    """
+    before = max(0, start - BEFORE)
+    if _DOES.search(text, before, start):
+        return True
+    return text.startswith("?", end + 1 + len(word)) and _IS_IT.search(text, before, start) is not None
 
 
 def of_color_or_kin(
@@ -563,11 +573,11 @@ def _scope_state(rule: CueRule, tail: str) -> State:
     """
     rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
     # first word after it that can be the article of a presupposed thing
-    first = rule.reach if cue.headed else int(rule.may_be_definite)
+    first = rule.reach if cue.headed or cue.sentence else int(rule.may_be_definite)
     if not first and not cue.presumes and tail.startswith(rules.definite_behind):
         return "over"
     scope = scopes.lines.sub(_next_item, tail.lower()) if cue.headed else tail.lower()
-    if scopes.subject.search(scope) or (cue.use == "purpose" and scopes.predicate.search(scope)):
+    if (not cue.sentence and scopes.subject.search(scope)) or (cue.use == "purpose" and scopes.predicate.search(scope)):
         return "over"
     if cue.after:
         begins = compiled(cue.after).match(scope)
@@ -576,6 +586,8 @@ def _scope_state(rule: CueRule, tail: str) -> State:
         if begins.lastgroup:  # not yet complete: the mention is one of its words
             return "definite"
         scope = scope[begins.end() :]
+    if cue.sentence:
+        return "over" if scopes.leaves.search(scope) else "inside"
     if cue.lists:
         scope = (scopes.joint_of_any if cue.any_item else scopes.joint).sub(" or ", scope)
     if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
@@ -648,6 +660,7 @@ _DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+
 _ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
     USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic")
 )
+_IS_IT = re.compile(r"(?i)\b(?:is|was)\s+(?:the|this|that)\s+(?:\w+\s+)?$")  # "is the woman angry?"
 _WHY = re.compile(r"(?i)\W*(?:why|how\s+come|can\s+you\s+believe)\s+(?!no\b|not\b)")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")

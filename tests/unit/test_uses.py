@@ -299,6 +299,20 @@ def test_an_unknown_reading_is_refused() -> None:
         AliasMatcher(VOCABULARY, "some")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("The mural depicts a dog that chases a cat on the lake, and a man walks past it.", ["man"]),
+        ("The image shows a painting of a lake while a man waits for a dog.", ["lake", "man"]),
+        ("Is the woman angry?", ["woman"]),
+        ("On a bench someone sleeps.", ["bench"]),
+        ("dog 0.98, cat 0.0, bus 0", ["dog"]),
+    ],
+)
+def test_scopes_and_forms(text: str, left: list[str]) -> None:
+    assert [surface for surface, use in uses(text) if use in ("claim", "question")] == left
+
+
 def test_scores_by_claims() -> None:
     oracle = PresenceOracle.from_objects({"1": ["cat"]}, source="test")
     records = [{"image_id": 1, "caption": "There is no dog. A cat, possibly a bird."}]
