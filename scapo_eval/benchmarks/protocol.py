@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -177,7 +178,9 @@ class Protocol:
         if str(name) in shipped:
             return cls._of(shipped[str(name)].read_bytes(), str(name))
         if not Path(name).is_file():
-            raise InputError(f"unknown protocol '{name}' (known: {', '.join(shipped)}; or a file)")
+            close = get_close_matches(str(name), shipped, n=1, cutoff=0.5)
+            meant = f"; did you mean '{close[0]}'?" if close else ""
+            raise InputError(f"unknown protocol '{name}' (known: {', '.join(shipped)}; or a file){meant}")
         return replace(cls._of(read_bytes(name), display_name(name)), path=display_name(name))
 
     @classmethod

@@ -89,9 +89,11 @@ INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
-    """Splits ``NAME=FILE`` into name and file. If the complete argument is the name of a file, it is not split."""
+    """Splits ``NAME=FILE`` into name and file. If the complete argument is the name of a file or an
+    address (``https://host/file?query=x``), it is not split.
+    """
     name, equals, path = argument.partition("=")
-    if not equals or not name or not path or Path(argument).exists():
+    if not equals or not name or not path or "://" in name or Path(argument).exists():
         return None, argument
     return name, path
 

@@ -151,6 +151,8 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         constant = next((c for c in ("NaN", "Infinity") if near.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
         reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
+        if name.lower().endswith((".yaml", ".yml")):
+            reason = "not valid JSON; only vocabularies can be YAML"
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from glob import glob, has_magic
+from glob import escape, glob, has_magic
 from itertools import accumulate
 from typing import Any, BinaryIO
 
@@ -28,6 +28,7 @@ _ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 _PACKED = (".gz", ".zst")
 _CONTAINERS = ("JSON lines", "JSON array", "parquet", "table")
 _BLOCK = 1 << 20
+_BOX = re.compile(r"\d+(?: [\d.]+){4,}\s*$")
 
 
 def is_data_set(path: str) -> bool:
@@ -54,6 +55,15 @@ def _members(path: str) -> list[str]:
         return sorted(name for name in glob(path, recursive=True) if os.path.isfile(name))
     files = (os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith("."))
     return [name for name in files if _unpacked_name(name).endswith(_ENDINGS) and os.path.isfile(name)]
+
+
+def _labels_of_boxes(folder: str) -> str:
+    """Returns a remedy if a folder contains text files with boxes (YOLO), or an empty string."""
+    for path in sorted(glob(os.path.join(escape(folder), "*.txt")))[:1]:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if _BOX.match(file.readline()):
+                return ", but labels in YOLO's format; convert them to COCO's instances (JSON)"
+    return ""
 
 
 def _unpacked_name(name: str) -> str:
@@ -115,7 +125,7 @@ class DataSet(Source):
         if not self.files:
             endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
             reason = f"the folder contains no file in {endings}" if os.path.isdir(self.path) else "no file matches"
-            raise InputError(reason, path=self.path)
+            raise InputError(reason + _labels_of_boxes(self.path), path=self.path)
         self._lines: list[int] = []
         self._sizes: list[int] = []
         self._checked = False

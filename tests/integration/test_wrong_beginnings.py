@@ -49,6 +49,8 @@ FILES: dict[str, Any] = {
         "images": [{"id": k} for k in (1, 2, 3)],
         "annotations": [{"image_id": k, "id": k, "caption": "A dog."} for k in (1, 2, 3)],
     },
+    "amber.jsonl": [{"id": k, "response": "Yes"} for k in (1, 2)],
+    "data.yaml": "path: data\nnames:\n  0: dog\n",
     "words.txt": "dog\ncat\nsofa\n",
     "words.json": ["dog", "cat"],
     "words.yaml": "- dog\n- cat\n",
@@ -170,6 +172,7 @@ FILES: dict[str, Any] = {
     "printed_lists.csv": 'image_id,objects\n1,[\'dog\']\n2,"[""cat""]"\n3,"[\'dog\', \'cat\']"\n',
     "one_string.json": {"1.jpg": "dog", "2.jpg": "cat", "3.jpg": "dog, cat, sofa, potted plant"},
     "key_lists.json": [{"img_id": 1, "captions": ["A dog.", "A cat."]}],
+    "boxes/1.txt": "16 0.5 0.5 0.2 0.3\n",
     "parts/a.jsonl": CAPTIONS[:1],
     "parts/b.jsonl": CAPTIONS[1:],
 }
@@ -286,6 +289,10 @@ TOLD = [
     ("c.jsonl --truth t.json -o new/x.json", "cannot be written: folder not found; create it: mkdir -p new"),
     ("- --truth -", "standard input (-) is already another input; write one of them into a file"),
     ("version", "file or verb 'version' not found; scapo-eval --help lists the verbs"),
+    ("protocol show chiar", "or a file); did you mean 'chair-opera'?"),
+    ("c.jsonl --truth boxes", "but labels in YOLO's format; convert them to COCO's instances (JSON)"),
+    ("c.jsonl --truth data.yaml", "data.yaml:1: not valid JSON; only vocabularies can be YAML"),
+    ("https://h.co/c.jsonl?download=true --truth t.json", "curl -LO 'https://h.co/c.jsonl?download=true'"),
     ("c.jsonl -t t.json", "No such option '-t'. Did you mean '--truth'?"),
     ("--truth t.json", "Missing argument 'CAPTIONS...'"),
     ("c.jsonl --truth nowhere.json", "nowhere.json: file not found"),
@@ -416,6 +423,7 @@ def test_a_message_says_what_to_do(words: str, said: str, run: Run, folder: Path
         ("augmented pope.jsonl own_yes.jsonl --questions yes.jsonl", "yes.jsonl own_yes.jsonl --questions pope.jsonl"),
         ("phd phd.json --data yes.jsonl", "yes.jsonl --data phd.json"),
         ("amber parts --data amber.json", "amber.json --data parts"),
+        ("amber boxes --data amber.jsonl", "amber.jsonl --data boxes"),
     ],
 )
 def test_swapped_files_are_named_whichever_is_recognized(words: str, meant: str, run: Run) -> None:

@@ -501,7 +501,7 @@ BENCHMARK = Benchmark(
     score=_score,
     function=amber,
     files="responses",
-    takes=("AMBER responses",),
+    takes=("AMBER responses", "answers"),
     own_files=_own_files,
     options={
         "data": Option(metavar="DIR", help="Checkout of AMBER's repository, or its data folder."),
