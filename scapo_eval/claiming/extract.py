@@ -786,14 +786,10 @@ class _Chain:
             of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
-            if led.value == _BESIDE and led.first == 1:  # "a court, near the net"
-                return k
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
-        if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
-            return root if self._person[root] else k
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         if how != "verb":

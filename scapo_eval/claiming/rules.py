@@ -86,7 +86,8 @@ _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
-_HUES = frozenset(("color", "colour", "hue", "shade", "colors"))
+_MIXES = frozenset(("mix", "mixture", "combination", "blend", "shade", "shades"))
+_HUES = frozenset(("shades", "tones", "color", "colour", "hue", "shade", "colors"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
 )
@@ -112,6 +113,8 @@ _PRESENTING = _SEEING | {"there"}
 _NOUNS = 5  # maximum number of words in a noun phrase and the following preposition
 _MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
+_AIR = frozenset(("air", "mid-air", "midair"))
+_SIDES = frozenset(("left", "right", "front", "back", "side", "opposite"))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | _GUESSES | {"and", ",", "of", "or"}
 _NOT_LISTED = _ENDS | SETS["finite"]
@@ -146,7 +149,7 @@ class Led(NamedTuple):
         cue: Cue that matched.
         use: Use of the relation's words.
         how: Context before the relation: "behind" (directly after the preceding object), "doing" (after an action),
-            "verb", "comma", "and", or "near" (a comma and a relation of the preceding object).
+            "verb", "comma" or "and".
         row: The relation as a row.
     """
 
@@ -414,6 +417,9 @@ class Rules(Tape):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
             yield from self._made(j, use, by_root)
+        elif self.word(j) == "in" and (last := self._in_the_air(j + 1)):
+            cue, value = _ATTRIBUTES["mid-air"]
+            yield self._row("attribute", value, last, last, cue, use, by_root)
         elif self.word(j) in ("in", "with") and not negated:
             yield from self._predicates(j + 1, use, by_root, self.word(j) == "in" and self.word(j - 1).endswith("ed"))
         elif verb or self.word(j - 1) in COLORED:
@@ -424,6 +430,11 @@ class Rules(Tape):
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def _in_the_air(self, j: int) -> int:
+        """Returns the position of the noun in "mid-air" or "the air", or 0 for other words."""
+        j += self.word(j) == "the" and self.word(j + 1) == "air"
+        return j if self.word(j) in _AIR and not self.is_thing(j) else 0
 
     def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the material of an object, as in "made of wood"."""
@@ -462,6 +473,8 @@ class Rules(Tape):
         word, follows = self.word(j), self.word(j + 1)
         if not word.endswith("ing"):
             return word.endswith("s") and follows in _OBJECTS  # "behind the trees stands a house"
+        if word == "facing" and follows == "the":  # "facing the camera", "facing the left"
+            return (follows, self.word(j + 2)) not in _VIEWERS and self.word(j + 2) not in _SIDES
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
         named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
@@ -477,7 +490,9 @@ class Rules(Tape):
         if conditions & WITH and self.word(j) in _ON_THE_WAY:
             return  # "with trees scattered around" tells where they are
         j += article
-        if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
+        mixed = self._past_mix(j)
+        j = mixed or j
+        if not mixed and article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
             j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
         while True:
             j += self.word(j) == "wide" and self.word(j + 1) == "open"
@@ -502,7 +517,9 @@ class Rules(Tape):
         follows = self.word(j)
         ends = not follows[:1].isalnum() or follows in _ENDS or follows.endswith(("ly", "ward", "wards"))
         ends |= follows in _DIRECTIONS
-        if alone is not None:
+        if mixed:
+            holds = colored and (ends or follows in _HUES)
+        elif alone is not None:
             holds = colored and ((follows in _HUES and not self.word(j + 1).isalpha()) or (alone and ends))
         else:
             holds = follows in _HUES or (colored and ends) if article else ends and follows != "of"  # "is a deep blue,"
@@ -525,6 +542,13 @@ class Rules(Tape):
             holds &= self.word(j + 2) not in ("toward", "towards")  # looking in a direction is not a state
         if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
+
+    def _past_mix(self, j: int) -> int:
+        """Returns the position after words such as "mix of" or "shades of", or 0 for other words."""
+        j += self.word(j).isalpha() and self.word(j) not in _MIXES and self.word(j + 1) in _MIXES
+        if self.word(j) not in _MIXES or self.word(j + 1) != "of":
+            return 0
+        return j + 4 if self.word(j + 2) in _MIXES and self.word(j + 3) == "of" else j + 2
 
     def _past_shades(self, j: int) -> int:
         while self.word(j) in _SHADES:
@@ -740,17 +764,13 @@ class Rules(Tape):
                 cue, value, behind = phrase
                 if word in OWNING and (j > first or self.word(behind) in _ENDS):
                     return None
-                if word == "with" and j > first and self.word(j - 1) == "playing":
-                    return None
-                beside = not cue.agent and (placed or value in SETS["after_a_comma"])
+                beside = not cue.agent and placed
                 verb = (verb or word in SETS["finite"]) and not which
                 how = (
                     "behind"
                     if which
-                    else "near"
-                    if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and (beside or (cue.category == "spatial" and (verb or word.endswith(("ing", "ed")))))
+                    if comma and (beside or cue.category == "spatial")
                     else "comma"
                     if comma
                     else "verb"
@@ -779,11 +799,13 @@ class Rules(Tape):
             elif word == "while" and j <= first + 1:
                 comma = True
             elif word == "each" and comma and j == first + 1:
-                comma, which = False, True
+                comma, verb = False, True
             elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
                 pass  # "the sky above is"
             elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
+            elif verb and word in ("a", "an") and self._is_said(j - 1) and (behind := self._past_kind(j + 1)):
+                j = behind - 1  # "is a male with"
             elif verb and (word in _HUES or word in _SHADES or (word in ("a", "an") and self._is_said(j - 1))):
                 placed = False  # "is a bright blue color with"
             elif word in BEING:
@@ -809,8 +831,6 @@ class Rules(Tape):
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
-            elif word == "held" and self.word(j + 1) == "by":
-                return None
             elif word in _WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
@@ -818,7 +838,7 @@ class Rules(Tape):
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
             elif word.endswith("ed") and self.word(j + 1) == "by":
-                return None  # "obscured by fog": not near it
+                return None  # "chased by a dog": not near it
             elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
                 behind = self._past_nouns(j + 1)
                 if not behind:
@@ -828,6 +848,16 @@ class Rules(Tape):
                 verb, comma = True, False  # "in a suit, talking on his phone"
             j += 1
         return None
+
+    def _past_kind(self, j: int) -> int:
+        """Returns the position of "with" after words for the kind of an object, as in "a male with", or 0."""
+        for k in range(j, j + _NOUNS):
+            word = self.outside(k) or ""
+            if word == "with":
+                return k if k > j else 0
+            if not word.isalpha() or word in _ENDS or word in _ATTRIBUTES or _is_verb(word):
+                return 0
+        return 0
 
     def _is_said(self, j: int) -> bool:
         """Returns True for a form of "be" that is followed by what an object is."""

@@ -137,7 +137,7 @@ def form(word: str) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("word", "same"),
     [
-        ("soft-brown", "bright-brown"),
+        ("soft-brown", "vivid-brown"),
         ("pale-gray-colored", "dark-gray-coloured"),
         ("chandelier", "mountain"),
         ("forwards", "eastward"),
