@@ -786,6 +786,9 @@ class _Chain:
             of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
+            if led.value == "with" and self._limb[other] and self._agent[root]:
+                return root  # "in a coat, with one foot on the board"
+            of_own |= self._word(at + led.first) == "complete"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None
@@ -951,7 +954,7 @@ _PLACE = re.compile(
     r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
-    r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"
+    r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))(?! and (?:left|right|top|bottom))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
 )

@@ -29,7 +29,7 @@ SENTENCE_END = frozenset(".!?;:")
 FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
 OWNING = frozenset(("'s", "'"))
 LISTED = frozenset(("wearing", "holding", "part"))
-REACH = 14
+REACH = 18
 """Maximum number of words between an object and another one that a relation leads to."""
 
 BEGINS, GOES_ON, PASSES = 1, 2, 4
@@ -537,9 +537,8 @@ class Rules(Tape):
         holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
         if value == "tied":
             holds = follows in ("up", "back")  # hair is; a horse is tied to something
-        elif value == "turned":
-            holds |= follows in ("to", "away", "back") or follows.endswith("ly")
-            holds &= self.word(j + 2) not in ("toward", "towards")  # looking in a direction is not a state
+        elif value != "down" and value != "up":
+            holds |= follows in ("to", "away", "back", "toward", "towards") or follows.endswith("ly")
         if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
 
@@ -891,7 +890,7 @@ class Rules(Tape):
             if not word.isalpha() or word in VERBS or word in BEING:
                 return 0
             if k > j and word in STARTING and (phrase := self._phrase_at(k)):
-                return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
+                return k if phrase[0].category == "spatial" and (word == "at" or word not in SETS["directions"]) else 0
             if word in _ENDS and (word != "of" or k == j):
                 return 0
         return 0
@@ -970,8 +969,10 @@ class Rules(Tape):
                 if before not in SETS["parts"] and before not in _COLLECTIONS:
                     return False
             elif word in ("and", ",", "or"):
-                if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
-                    return False
+                follows = self.word(j + 1)
+                also = word == "," and follows[:1].isalpha() and follows not in _ENDS and not _is_verb(follows)
+                if not _listed(before) or self.begins(j + 1) or not (also or _listed(follows)):
+                    return False  # "in a large, modern building"
             elif word in OWNING:
                 if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
                     return False
