@@ -321,7 +321,8 @@ class _Reading:
         code = self.tokens.code
         starts = np.flatnonzero(_is_of("starting")[code])
         before = code[starts - 1]
-        starts = starts[_is_of("begins")[before] | _is_of("and")[before]]
+        begins = _is_of("begins")[before] | (_is_of("doing")[before] & _is_of("begins")[code[starts - 2]])
+        starts = starts[begins | _is_of("and")[before]]
         last = np.append(0, starts)[np.searchsorted(starts, self.first, side="right")]
         may: NDArray[np.bool_] = self.first - last <= rules.LONGEST + 1
         return may
@@ -624,7 +625,7 @@ class _Chain:
         self._tape = reading.tape
         # as memory views, which return plain integers and are not copied
         self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
-        self._caption = reading.caption.data
+        self._caption, self._label = reading.caption.data, reading.label.data
         self._agent, self._clothes, self._person = (
             reading.is_agent.data,
             reading.is_clothes.data,
@@ -654,6 +655,8 @@ class _Chain:
                 return
             led = said.again
             if led is None:
+                if self._is_same(k):
+                    self.root[k] = self.root[before]
                 return
         if self._clothes[k] and led.value == "with":
             listed = not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
@@ -681,6 +684,12 @@ class _Chain:
         self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
+
+    def _is_same(self, k: int) -> bool:
+        """Returns True if a thing is what the preceding thing of the same label is, as in "a woman is the main figure"."""
+        at = self._gap[k]
+        same = self._label[k] == self._label[k - 1] and self._caption[k] == self._caption[k - 1]
+        return same and self._word(at) in BEING and self._word(at + 1) in SETS["articles"]
 
     def stands_with(self, k: int) -> bool:
         """Returns True if "with" introduces a thing, or an earlier thing in the same list, so that the thing may be
@@ -778,6 +787,8 @@ class _Chain:
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
                 return None  # "suggests that the plane is carrying people": the subject is not the person before it
             return self._agent_before(root)
+        if how == "own":  # "is looking up with its mouth open"
+            return None if self._of_pronoun[root] or not (self._limb[other] or self._is_tool[other]) else root
         if how == "comma":
             follows = self._word(at + led.last + 1)
             said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))

@@ -149,7 +149,7 @@ class Led(NamedTuple):
         cue: Cue that matched.
         use: Use of the relation's words.
         how: Context before the relation: "behind" (directly after the preceding object), "doing" (after an action),
-            "verb", "comma" or "and".
+            "verb", "comma", "and", or "own" (before a part of the subject).
         row: The relation as a row.
     """
 
@@ -373,6 +373,7 @@ class Rules(Tape):
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
+        j = self._past_apposition(j)
         comma, apposed = self.word(j) in (",", "and"), False
         if comma:
             follows = self.word(j + 1)
@@ -430,6 +431,20 @@ class Rules(Tape):
             yield from self._predicates(j, use, 0)
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
+
+    def _past_apposition(self, j: int) -> int:
+        """Returns the position of the comma after a guess that contains no object, as in ", likely a male, is", or the
+        given position for other words.
+        """
+        if self.word(j) != "," or not (self.word(j + 1) in _GUESSES or self.word(j + 1).endswith("ly")):
+            return j
+        for k in range(j + 2, j + 2 + _NOUNS):
+            word = self.outside(k) or ""
+            if word == ",":
+                return k if self.word(k + 1) in BEING else j
+            if not word.isalpha() or _is_verb(word) or _listed(word):
+                break
+        return j
 
     def _in_the_air(self, j: int) -> int:
         """Returns the position of the noun in "mid-air" or "the air", or 0 for other words."""
@@ -586,7 +601,7 @@ class Rules(Tape):
         lacking = at + (self.word(at) == ",")
         if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
             return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
-        led = self._relation(at) or self._later()
+        led = self._relation(at) or self._later() or self._with_own()
         if led is not None:
             return Between(led=self._from_here(led))
         if (inverted := self._on_which()) is not None:
@@ -636,6 +651,8 @@ class Rules(Tape):
                 how = "over"
             if (self.is_thing(begin) and begin != first) or first - begin > LONGEST:
                 return None
+        if self.word(begin) in _DOING or self.word(begin) in _ON_THE_WAY:
+            begin += self.word(begin + 1) in STARTING  # "Standing on the bench is a person"
         if self.word(begin) in STARTING:
             begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
         for phrase, cue, value in STARTING.get(self.word(begin), ()):
@@ -728,6 +745,15 @@ class Rules(Tape):
                 return None if led is None else led._replace(how="verb")
         return None
 
+    def _with_own(self) -> Led | None:
+        """Returns the relation to what the subject of the clause has, as in "is looking up with its mouth open"."""
+        words = self._words(self.at)
+        for j in range(len(words) - 2, 0, -1):
+            if words[j] == "with" and words[j + 1] in _POSSESSIVES:
+                led = self._relation(self.at + j) if CLAUSES.isdisjoint(words[:j]) else None
+                return None if led is None else led._replace(how="own")
+        return None
+
     def _again(self) -> Led | None:
         """Returns the relation that follows a later verb of the clause, as in "is blue and is above a house"."""
         if not self.cell(self.at, PHRASES) & AGAIN:
@@ -769,7 +795,7 @@ class Rules(Tape):
                     "behind"
                     if which
                     else "verb"
-                    if comma and (beside or cue.category == "spatial")
+                    if comma and (beside or (cue.category == "spatial" and (verb or self.word(j - 1) != "and")))
                     else "comma"
                     if comma
                     else "verb"
@@ -798,7 +824,7 @@ class Rules(Tape):
             elif word == "while" and j <= first + 1:
                 comma = True
             elif word == "each" and comma and j == first + 1:
-                comma, verb = False, True
+                comma, which = False, True
             elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
                 pass  # "the sky above is"
             elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
