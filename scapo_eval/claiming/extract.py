@@ -237,7 +237,9 @@ class _Reading:
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
         self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
-        self.is_worn, self.is_limb, self.is_tool = of_labels[5:, self.label]
+        self.is_worn, self.is_limb, self.is_tool, self.is_ground, self.is_carried, self.is_ridden = of_labels[
+            5:, self.label
+        ]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # first word after the previous thing
@@ -632,6 +634,11 @@ class _Chain:
             reading.is_person.data,
         )
         self._is_worn, self._limb, self._is_tool = reading.is_worn.data, reading.is_limb.data, reading.is_tool.data
+        self._ground, self._carried, self._ridden = (
+            reading.is_ground.data,
+            reading.is_carried.data,
+            reading.is_ridden.data,
+        )
         self._of_pronoun = reading.is_of_pronoun.data
         self._open = set[int]()
         self._apposed = set[int]()
@@ -777,6 +784,9 @@ class _Chain:
             return self._agent_before(root) if led.cue.agent else root
         if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
             return self._agent_before(k)
+        if self._ground[k] and how == "behind" and self._agent[root]:
+            if (led.value == "with" and self._carried[other]) or (led.value == "on" and self._ridden[other]):
+                return root  # "a man on a beach with a board"
         if how == "doing":  # "a man in a hat sitting on a bench"
             k, how = self._doer(k) if self._is_worn[k] else k, "behind"
         if led.cue.agent:
@@ -925,10 +935,10 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
     """Returns one (labels,) mask for each of the following groups: agents, clothes, things of which a pair counts as
-    one, people, texts, worn things, limbs, and tools.
+    one, people, texts, worn things, limbs, tools, grounds, carried things, and ridden things.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
-    sets += (SETS["worn"], SETS["limbs"], SETS["tools"])
+    sets += tuple(SETS[name] for name in ("worn", "limbs", "tools", "grounds", "carried", "ridden"))
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 
