@@ -545,7 +545,7 @@ class _Reading:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
         first = np.flatnonzero(_is_of("itself")[code]) - 2
-        first = first[_is_of("in")[code[first]] & _is_of("the_this")[code[first + 1]]]
+        first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
         byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
         for k in (0, 1):
             is_space = (start[first + k + 1] == end[first + k] + 1) & (byte[end[first + k]] == ord(" "))
@@ -782,7 +782,10 @@ class _Chain:
         root, how = self.root[k], led.how
         if k in self._apposed:  # "a car, likely a taxi, has lights": the car has
             return self._agent_before(root) if led.cue.agent else root
-        if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
+        follows = self._word(at + led.last + 1)
+        if led.value == "with" and how == "behind" and (
+            follows in ("his", "her") or (follows in _POSSESSIVE and self._limb[other] and self._limb[k])
+        ):
             return self._agent_before(k)
         if self._ground[k] and how == "behind" and self._agent[root]:
             if (led.value == "with" and self._carried[other]) or (led.value == "on" and self._ridden[other]):
@@ -800,7 +803,6 @@ class _Chain:
         if how == "own":  # "is looking up with its mouth open"
             return None if self._of_pronoun[root] or not (self._limb[other] or self._is_tool[other]) else root
         if how == "comma":
-            follows = self._word(at + led.last + 1)
             said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))
             said |= led.first == 1 and root == k and self._is_shown(k, led)
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
@@ -908,7 +910,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "having": lambda word: (word in VERBS and word not in BEING) or word.endswith("ing"),
         "going_on": rules.GOING_ON.__contains__,
         "breaking": lambda word: word in SENTENCE_END or word in rules.CLAUSES or word[:1] in ("\n", ""),
-        "in": lambda word: word == "in",
+        "in_or_above": lambda word: word in ("in", "above"),
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),

@@ -456,9 +456,14 @@ class Rules(Tape):
         if self.word(j + 1) not in ("of", "from", "out"):
             return
         j += 2 + (self.word(j + 2) == "of")
+        first = j
+        while self._is_color(j) and self._is_attribute(j + 1) and j < first + 2:  # "made of red brick"
+            j += 1
         entry = _ATTRIBUTES.get(self.word(j))
-        if entry and entry[0].category == "material" and not self.is_thing(j + 1):
-            yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
+        if entry and entry[0].category == "material" and not self.is_thing(j) and not self.is_thing(j + 1):
+            for place in range(first, j + 1):
+                cue, value = self._attribute(self.word(place))
+                yield self._row("attribute", value, place, place, cue, use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object, as in "resting or possibly sleeping"."""
@@ -1062,6 +1067,9 @@ class Rules(Tape):
                 continue
             if word in _ATTRIBUTES and self.word(j - 1) in BEING:
                 j -= 1  # "appears flat in the foreground"
+                continue
+            if word == "and" and self.word(j + 1) in BEING:
+                j -= 1  # "is wearing a hat and is on the left"
                 continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
