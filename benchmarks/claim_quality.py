@@ -50,22 +50,34 @@ class Marked(NamedTuple):
     marks: list[Mark]
 
 
-def read_marked(name: str) -> Iterator[Marked]:
+def changes_by_guide() -> dict[tuple[str, str, int], tuple[list[Mark], list[Mark]]]:
+    """Returns the marks that the present guide removes from a caption of a set, and those that it adds."""
+    rows = map(json.loads, (GOLD / "claims_changes_by_guide.jsonl").read_text(encoding="utf-8").splitlines())
+    return {
+        (row["set"], row["file"], row["line"]): ([Mark(*m) for m in row["removed"]], [Mark(*m) for m in row["added"]])
+        for row in rows
+    }
+
+
+def read_marked(name: str, by_guide: bool = False) -> Iterator[Marked]:
     """Reads a set of annotated captions.
 
     Args:
         name: Name of a set in benchmarks/gold, or path of a file whose name ends in ``.jsonl``.
+        by_guide: Whether the marks of older sets are changed as the present guide requires.
 
     Raises:
         ValueError: If a caption differs from the annotated caption.
     """
+    changes = changes_by_guide() if by_guide else {}
     path = Path(name) if name.endswith(".jsonl") else GOLD / f"claims_{name}.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         text = next(islice(captions_of(DATA / row["file"]), row["line"], None))
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             raise ValueError(f"{row['file']}:{row['line']} is not the caption that was marked")
-        yield Marked(text, [Mark(*mark) for mark in row["claims"]])
+        removed, added = changes.get((name, row["file"], row["line"]), ([], []))
+        yield Marked(text, [mark for mark in (Mark(*mark) for mark in row["claims"]) if mark not in removed] + added)
 
 
 def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
@@ -119,13 +131,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="*", default=["development", "held_out", "second_held_out", "third_held_out"])
     parser.add_argument("--against", help="second annotation of the set, whose marks are compared instead of the rules")
+    parser.add_argument("--by-guide", action="store_true", help="change older marks as the present guide requires")
     parser.add_argument("--errors", action="store_true", help="print what was missed and what was wrong")
     args = parser.parse_args()
     extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])
     for name in args.set:
         rows = []
         others = {text: marks for text, marks in read_marked(args.against)} if args.against else {}
-        for text, marks in read_marked(name):
+        for text, marks in read_marked(name, args.by_guide):
             if args.against and text not in others:
                 continue
             wrong, missed = compared(marks, others[text] if args.against else found_in(text, extractor))

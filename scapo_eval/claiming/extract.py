@@ -734,7 +734,7 @@ class _Chain:
             return False
         led, at, _ = found
         dressed = led.value == "in" and self._clothes[k]
-        if led.cue.category not in LISTED and not dressed:
+        if led.cue.category not in LISTED and not dressed and led.value not in SETS["covers"]:
             return False
         clause = (led.cue.category == "part" or item.ends) and self._word(self._last[k] + 1) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
@@ -960,7 +960,6 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-_BESIDE = "next to"
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))

@@ -379,7 +379,7 @@ class Rules(Tape):
             follows = self.word(j + 1)
             apposed = self.word(j) == "," and (follows.endswith("ly") or follows in SETS["skipped"])
             # "a dog, mostly white", "a car, likely parked"
-            apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
+            apposed = apposed and (self.word(j + 2) in _DOING or self._is_attribute(self._past_shades(j + 2)))
             if (
                 not apposed
                 and follows not in (_AFTER_A_COMMA if self.word(j) == "," else GOING_ON)
