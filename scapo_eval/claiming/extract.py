@@ -557,6 +557,8 @@ class _Reading:
         first, begin, end = np.array([place[:3] for place in self.places], dtype=np.int64).reshape(-1, 3).T
         owner, rows = rules.MEMORY.rows(self.tape, rules.LOCATED_RULE, first)
         k = np.searchsorted(self.first, first[owner] + rows[:, 0], side="right") - 1
+        again = (rows[:, 1] > 1) & (root[k] == k)  # "and is on the left", of a subject that is no object
+        owner, rows, k = owner[~again], rows[~again], k[~again]
         k = np.where(rows[:, 1], root[k], k)
         said = [_place_values()[self.places[place][3]] for place in owner.tolist()]
         value, category = np.array(said, dtype=np.int64).reshape(-1, 2).T
@@ -736,7 +738,7 @@ class _Chain:
         dressed = led.value == "in" and self._clothes[k]
         if led.cue.category not in LISTED and not dressed and led.value not in SETS["covers"]:
             return False
-        clause = (led.cue.category == "part" or item.ends) and self._word(self._last[k] + 1) in FINITE_BE
+        clause = (led.cue.category == "part" or item.ends or led.value in SETS["covers"]) and self._word(self._last[k] + 1) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
         held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
         if (clause and not owned) or self._person[k] or held_limb:
@@ -811,7 +813,6 @@ class _Chain:
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
             if led.value == "with" and self._limb[other] and self._agent[root]:
                 return root  # "in a coat, with one foot on the board"
-            of_own |= self._word(at + led.first) == "complete"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None

@@ -557,7 +557,9 @@ class Rules(Tape):
         holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
         if value == "tied":
             holds = follows in ("up", "back")  # hair is; a horse is tied to something
-        elif value != "down" and value != "up":
+        elif value == "out":
+            holds &= self.word(j - 1) not in _ON_THE_WAY  # "its wings are spread out"
+        elif value not in ("down", "up"):
             holds |= follows in ("to", "away", "back", "toward", "towards") or follows.endswith("ly")
         if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
@@ -1056,7 +1058,7 @@ class Rules(Tape):
                 j += 1
             return
         j = first - 1
-        verb = which = False
+        verb = which = again = False
         while self.word(j) and not self.is_thing(j):
             word = self.word(j)
             if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
@@ -1070,6 +1072,7 @@ class Rules(Tape):
                 continue
             if word == "and" and self.word(j + 1) in BEING:
                 j -= 1  # "is wearing a hat and is on the left"
+                again = True
                 continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
@@ -1078,7 +1081,7 @@ class Rules(Tape):
             verb |= word in BEING
             j -= 1
         if self.word(j):
-            yield (j - self.at, int(verb), 0, 0, 0, 0, 0)
+            yield (j - self.at, int(verb) + (verb and again), 0, 0, 0, 0, 0)
 
 
 class _Values:
