@@ -151,7 +151,9 @@ def main() -> None:
                             sign, mark.kind, f"{around[0]}<{text[mark.start : mark.end]}>{around[1]}".replace("\n", " ")
                         )
         figures, sums = measure(QUALITY, rows)
-        print(f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall | F1 |\n|---|---:|---:|---:|---:|")
+        print(
+            f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall | F1 |\n|---|---:|---:|---:|---:|"
+        )
         for kind in (*MARKED, "all"):
             shown = [_shown(figures[f"{name}_{kind}"]) for name in ("precision", "recall")]
             marked, right, found = (sums[f"{kind}_{part}"] for part in ("marked", "right", "found"))

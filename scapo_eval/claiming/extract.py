@@ -738,7 +738,9 @@ class _Chain:
         dressed = led.value == "in" and self._clothes[k]
         if led.cue.category not in LISTED and not dressed and led.value not in SETS["covers"]:
             return False
-        clause = (led.cue.category == "part" or item.ends or led.value in SETS["covers"]) and self._word(self._last[k] + 1) in FINITE_BE
+        clause = (led.cue.category == "part" or item.ends or led.value in SETS["covers"]) and self._word(
+            self._last[k] + 1
+        ) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
         held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
         if (clause and not owned) or self._person[k] or held_limb:
@@ -785,8 +787,10 @@ class _Chain:
         if k in self._apposed:  # "a car, likely a taxi, has lights": the car has
             return self._agent_before(root) if led.cue.agent else root
         follows = self._word(at + led.last + 1)
-        if led.value == "with" and how == "behind" and (
-            follows in ("his", "her") or (follows in _POSSESSIVE and self._limb[other] and self._limb[k])
+        if (
+            led.value == "with"
+            and how == "behind"
+            and (follows in ("his", "her") or (follows in _POSSESSIVE and self._limb[other] and self._limb[k]))
         ):
             return self._agent_before(k)
         if self._ground[k] and how == "behind" and self._agent[root]:
