@@ -137,7 +137,7 @@ def main() -> None:
     extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])
     for name in args.set:
         rows = []
-        others = {text: marks for text, marks in read_marked(args.against)} if args.against else {}
+        others = dict(read_marked(args.against)) if args.against else {}
         for text, marks in read_marked(name, args.by_guide):
             if args.against and text not in others:
                 continue

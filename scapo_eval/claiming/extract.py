@@ -695,7 +695,7 @@ class _Chain:
         self._find(subject, k, at, led)
 
     def _is_same(self, k: int) -> bool:
-        """Returns True if a thing is what the preceding thing of the same label is, as in "a woman is the main figure"."""
+        """Returns True if a thing names the preceding thing of the same label again: "a woman is the main figure"."""
         at = self._gap[k]
         same = self._label[k] == self._label[k - 1] and self._caption[k] == self._caption[k - 1]
         return same and self._word(at) in BEING and self._word(at + 1) in SETS["articles"]
@@ -793,9 +793,9 @@ class _Chain:
             and (follows in ("his", "her") or (follows in _POSSESSIVE and self._limb[other] and self._limb[k]))
         ):
             return self._agent_before(k)
-        if self._ground[k] and how == "behind" and self._agent[root]:
-            if (led.value == "with" and self._carried[other]) or (led.value == "on" and self._ridden[other]):
-                return root  # "a man on a beach with a board"
+        taken = (led.value == "with" and self._carried[other]) or (led.value == "on" and self._ridden[other])
+        if taken and how == "behind" and self._ground[k] and self._agent[root]:
+            return root  # "a man on a beach with a board"
         if how == "doing":  # "a man in a hat sitting on a bench"
             k, how = self._doer(k) if self._is_worn[k] else k, "behind"
         if led.cue.agent:
