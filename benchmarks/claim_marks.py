@@ -1,6 +1,7 @@
 """Sheets for marking claims by hand, and marks read from filled sheets.
 
     python benchmarks/claim_marks.py sheet --seed 3904 --number 30 > sheets.txt   # unmarked captions, half of each age
+    python benchmarks/claim_marks.py sheet --seed 21 --files a.jsonl b.jsonl --files c.jsonl   # by turns of both groups
     python benchmarks/claim_marks.py read marks.txt > benchmarks/gold/claims_NAME.jsonl
     python benchmarks/claim_marks.py show third_held_out                          # a marked set, as sheet and marks
 
@@ -37,10 +38,10 @@ from scapo_eval.base.types import Mention
 from scapo_eval.claiming.claim import KINDS
 
 AGES = {
+    "modern": ["captions_modern/comprecap_gpt4o.jsonl", "captions_modern/comprecap_llava_next_34b.jsonl"],
     "old": [f"captions_real/coco_val2014_{name}.jsonl" for name in (
         "lessismore_r1_llava15_7b", "lessismore_r7_llava15_13b", "opera_instructblip_greedy", "opera_llava15_opera",
     )],
-    "modern": ["captions_modern/comprecap_gpt4o.jsonl", "captions_modern/comprecap_llava_next_34b.jsonl"],
 }  # fmt: skip
 
 
@@ -64,17 +65,24 @@ def images_of(file: str) -> list[str]:
     return [str(json.loads(line)["image_id"]) for line in (DATA / file).read_bytes().split(b"\n") if line.strip()]
 
 
-def drawn(seed: int, number: int) -> Iterator[tuple[str, int]]:
-    """Yields files and lines of captions without marks, by turns of both ages, each image once."""
+def drawn(seed: int, number: int, groups: Sequence[Sequence[str]], words: int) -> Iterator[tuple[str, int]]:
+    """Yields files and lines of captions without marks, by turns of the groups of files, each image once.
+
+    Args:
+        seed: Seed of the draw.
+        number: Number of captions.
+        groups: Files in the folder of the shared data.
+        words: Minimum number of words in a caption.
+    """
     rng, used = random.Random(seed), spent()
     for k in range(number):
-        files = AGES["old" if k % 2 else "modern"]
         while True:
-            file = rng.choice(files)
+            file = rng.choice(groups[k % len(groups)])
             images = images_of(file)
             line = rng.randrange(len(images))
             image = file.split("/")[0], images[line]
-            if image not in used:
+            text = next(islice(captions_of(DATA / file), line, None))
+            if image not in used and len(text.split()) >= words:
                 used.add(image)
                 yield file, line
                 break
@@ -181,12 +189,14 @@ def main() -> int:
     command = commands.add_parser("sheet", help="captions without marks")
     command.add_argument("--seed", type=int, required=True)
     command.add_argument("--number", type=int, default=60)
+    command.add_argument("--words", type=int, default=0, help="minimum number of words in a caption")
+    command.add_argument("--files", nargs="+", action="append", help="group of files; repeat for each group")
     commands.add_parser("read", help="rows of filled sheets").add_argument("marks", type=Path)
     commands.add_parser("show", help="a marked set").add_argument("name")
     args = parser.parse_args()
     matcher = AliasMatcher("open400")
     if args.command == "sheet":
-        for file, line in drawn(args.seed, args.number):
+        for file, line in drawn(args.seed, args.number, args.files or [*AGES.values()], args.words):
             text = next(islice(captions_of(DATA / file), line, None))
             print(f"## {file} {line}\n{sheet(text, matcher.find(text))}\n")
     elif args.command == "show":

@@ -1,6 +1,7 @@
 """Quality of claim extraction: precision and recall by kind on the annotated captions in benchmarks/gold.
 
     python benchmarks/claim_quality.py [--set held_out] [--errors]
+    python benchmarks/claim_quality.py --set a.jsonl --against b.jsonl   # two annotations of the same captions
 
 Captions are read from ../shared/data by file and line (starting at 0) and verified by their hash, because the
 annotations contain no text. A mark consists of a kind, the first and last character of its words, and the start offsets
@@ -15,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from matcher_quality import DATA, GOLD, Figure, captions_of, measure
@@ -48,18 +50,34 @@ class Marked(NamedTuple):
     marks: list[Mark]
 
 
-def read_marked(name: str) -> Iterator[Marked]:
+def changes_by_guide() -> dict[tuple[str, str, int], tuple[list[Mark], list[Mark]]]:
+    """Returns the marks that the present guide removes from a caption of a set, and those that it adds."""
+    rows = map(json.loads, (GOLD / "claims_changes_by_guide.jsonl").read_text(encoding="utf-8").splitlines())
+    return {
+        (row["set"], row["file"], row["line"]): ([Mark(*m) for m in row["removed"]], [Mark(*m) for m in row["added"]])
+        for row in rows
+    }
+
+
+def read_marked(name: str, by_guide: bool = False) -> Iterator[Marked]:
     """Reads a set of annotated captions.
+
+    Args:
+        name: Name of a set in benchmarks/gold, or path of a file whose name ends in ``.jsonl``.
+        by_guide: Whether the marks of older sets are changed as the present guide requires.
 
     Raises:
         ValueError: If a caption differs from the annotated caption.
     """
-    for line in (GOLD / f"claims_{name}.jsonl").read_text(encoding="utf-8").splitlines():
+    changes = changes_by_guide() if by_guide else {}
+    path = Path(name) if name.endswith(".jsonl") else GOLD / f"claims_{name}.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         text = next(islice(captions_of(DATA / row["file"]), row["line"], None))
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             raise ValueError(f"{row['file']}:{row['line']} is not the caption that was marked")
-        yield Marked(text, [Mark(*mark) for mark in row["claims"]])
+        removed, added = changes.get((name, row["file"], row["line"]), ([], []))
+        yield Marked(text, [mark for mark in (Mark(*mark) for mark in row["claims"]) if mark not in removed] + added)
 
 
 def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
@@ -112,13 +130,18 @@ def main() -> None:
     """Prints a table per set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="*", default=["development", "held_out", "second_held_out", "third_held_out"])
+    parser.add_argument("--against", help="second annotation of the set, whose marks are compared instead of the rules")
+    parser.add_argument("--by-guide", action="store_true", help="change older marks as the present guide requires")
     parser.add_argument("--errors", action="store_true", help="print what was missed and what was wrong")
     args = parser.parse_args()
     extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])
     for name in args.set:
         rows = []
-        for text, marks in read_marked(name):
-            wrong, missed = compared(marks, found_in(text, extractor))
+        others = dict(read_marked(args.against)) if args.against else {}
+        for text, marks in read_marked(name, args.by_guide):
+            if args.against and text not in others:
+                continue
+            wrong, missed = compared(marks, others[text] if args.against else found_in(text, extractor))
             rows.append(counts(marks, wrong, missed))
             if args.errors:
                 for sign, part in (("+", wrong), ("-", missed)):
@@ -128,10 +151,14 @@ def main() -> None:
                             sign, mark.kind, f"{around[0]}<{text[mark.start : mark.end]}>{around[1]}".replace("\n", " ")
                         )
         figures, sums = measure(QUALITY, rows)
-        print(f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall |\n|---|---:|---:|---:|")
+        print(
+            f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall | F1 |\n|---|---:|---:|---:|---:|"
+        )
         for kind in (*MARKED, "all"):
             shown = [_shown(figures[f"{name}_{kind}"]) for name in ("precision", "recall")]
-            print(f"| {kind} | {sums[f'{kind}_marked']} | {' | '.join(shown)} |")
+            marked, right, found = (sums[f"{kind}_{part}"] for part in ("marked", "right", "found"))
+            f1 = f"{200 * right / (marked + found):.1f}" if marked + found else "-"
+            print(f"| {kind} | {marked} | {' | '.join(shown)} | {f1} |")
 
 
 if __name__ == "__main__":

@@ -237,7 +237,9 @@ class _Reading:
         self.at = tokens.base[self.caption] + mentions.start[self.mention]
         of_labels = _of_labels(tuple(labels))
         self.is_agent, self.is_clothes, self.is_pair, self.is_person, self.is_text = of_labels[:5, self.label]
-        self.is_worn, self.is_limb, self.is_tool = of_labels[5:, self.label]
+        self.is_worn, self.is_limb, self.is_tool, self.is_ground, self.is_carried, self.is_ridden = of_labels[
+            5:, self.label
+        ]
         self.is_quoted = self._quoted()
         self.behind = self.last + 1
         self.gap = np.append(0, self.behind[:-1])[: len(self.first)]  # first word after the previous thing
@@ -321,7 +323,8 @@ class _Reading:
         code = self.tokens.code
         starts = np.flatnonzero(_is_of("starting")[code])
         before = code[starts - 1]
-        starts = starts[_is_of("begins")[before] | _is_of("and")[before]]
+        begins = _is_of("begins")[before] | (_is_of("doing")[before] & _is_of("begins")[code[starts - 2]])
+        starts = starts[begins | _is_of("and")[before]]
         last = np.append(0, starts)[np.searchsorted(starts, self.first, side="right")]
         may: NDArray[np.bool_] = self.first - last <= rules.LONGEST + 1
         return may
@@ -542,7 +545,7 @@ class _Reading:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
         first = np.flatnonzero(_is_of("itself")[code]) - 2
-        first = first[_is_of("in")[code[first]] & _is_of("the_this")[code[first + 1]]]
+        first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
         byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
         for k in (0, 1):
             is_space = (start[first + k + 1] == end[first + k] + 1) & (byte[end[first + k]] == ord(" "))
@@ -554,6 +557,8 @@ class _Reading:
         first, begin, end = np.array([place[:3] for place in self.places], dtype=np.int64).reshape(-1, 3).T
         owner, rows = rules.MEMORY.rows(self.tape, rules.LOCATED_RULE, first)
         k = np.searchsorted(self.first, first[owner] + rows[:, 0], side="right") - 1
+        again = (rows[:, 1] > 1) & (root[k] == k)  # "and is on the left", of a subject that is no object
+        owner, rows, k = owner[~again], rows[~again], k[~again]
         k = np.where(rows[:, 1], root[k], k)
         said = [_place_values()[self.places[place][3]] for place in owner.tolist()]
         value, category = np.array(said, dtype=np.int64).reshape(-1, 2).T
@@ -624,13 +629,18 @@ class _Chain:
         self._tape = reading.tape
         # as memory views, which return plain integers and are not copied
         self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
-        self._caption = reading.caption.data
+        self._caption, self._label = reading.caption.data, reading.label.data
         self._agent, self._clothes, self._person = (
             reading.is_agent.data,
             reading.is_clothes.data,
             reading.is_person.data,
         )
         self._is_worn, self._limb, self._is_tool = reading.is_worn.data, reading.is_limb.data, reading.is_tool.data
+        self._ground, self._carried, self._ridden = (
+            reading.is_ground.data,
+            reading.is_carried.data,
+            reading.is_ridden.data,
+        )
         self._of_pronoun = reading.is_of_pronoun.data
         self._open = set[int]()
         self._apposed = set[int]()
@@ -654,6 +664,8 @@ class _Chain:
                 return
             led = said.again
             if led is None:
+                if self._is_same(k):
+                    self.root[k] = self.root[before]
                 return
         if self._clothes[k] and led.value == "with":
             listed = not _LISTING.isdisjoint(self._words(at + led.last + 1, self._first[k]))
@@ -681,6 +693,12 @@ class _Chain:
         self.root[k] = k if owns else self.root[subject]
         self.leds[k] = led, at, subject
         self._find(subject, k, at, led)
+
+    def _is_same(self, k: int) -> bool:
+        """Returns True if a thing names the preceding thing of the same label again: "a woman is the main figure"."""
+        at = self._gap[k]
+        same = self._label[k] == self._label[k - 1] and self._caption[k] == self._caption[k - 1]
+        return same and self._word(at) in BEING and self._word(at + 1) in SETS["articles"]
 
     def stands_with(self, k: int) -> bool:
         """Returns True if "with" introduces a thing, or an earlier thing in the same list, so that the thing may be
@@ -718,9 +736,11 @@ class _Chain:
             return False
         led, at, _ = found
         dressed = led.value == "in" and self._clothes[k]
-        if led.cue.category not in LISTED and not dressed:
+        if led.cue.category not in LISTED and not dressed and led.value not in SETS["covers"]:
             return False
-        clause = (led.cue.category == "part" or item.ends) and self._word(self._last[k] + 1) in FINITE_BE
+        clause = (led.cue.category == "part" or item.ends or led.value in SETS["covers"]) and self._word(
+            self._last[k] + 1
+        ) in FINITE_BE
         owned = self._word(at + led.first) in OWNING
         held_limb = led.cue.category == "holding" and self._limb[k]  # "holding a bat, and their arm raised"
         if (clause and not owned) or self._person[k] or held_limb:
@@ -766,8 +786,16 @@ class _Chain:
         root, how = self.root[k], led.how
         if k in self._apposed:  # "a car, likely a taxi, has lights": the car has
             return self._agent_before(root) if led.cue.agent else root
-        if led.value == "with" and how == "behind" and self._word(at + led.last + 1) in ("his", "her"):
+        follows = self._word(at + led.last + 1)
+        if (
+            led.value == "with"
+            and how == "behind"
+            and (follows in ("his", "her") or (follows in _POSSESSIVE and self._limb[other] and self._limb[k]))
+        ):
             return self._agent_before(k)
+        taken = (led.value == "with" and self._carried[other]) or (led.value == "on" and self._ridden[other])
+        if taken and how == "behind" and self._ground[k] and self._agent[root]:
+            return root  # "a man on a beach with a board"
         if how == "doing":  # "a man in a hat sitting on a bench"
             k, how = self._doer(k) if self._is_worn[k] else k, "behind"
         if led.cue.agent:
@@ -778,22 +806,21 @@ class _Chain:
             if how == "verb" and root == k and not self._agent[k] and self._begins_clause(k):
                 return None  # "suggests that the plane is carrying people": the subject is not the person before it
             return self._agent_before(root)
+        if how == "own":  # "is looking up with its mouth open"
+            return None if self._of_pronoun[root] or not (self._limb[other] or self._is_tool[other]) else root
         if how == "comma":
-            follows = self._word(at + led.last + 1)
             said = not _PREDICATES.isdisjoint(self._words(self._last[k] + 1, at + led.first))
             said |= led.first == 1 and root == k and self._is_shown(k, led)
             guessed = led.use == "hedged" and led.cue.category in ("spatial", "part")
             of_own = said and (follows not in _OF_OTHERS or (follows == "one" and self._agent[k] and self._limb[other]))
             worn = self._clothes[other] and led.first == led.last and k in self.leds
             of_own |= worn and self.leds[k][0].cue.category == "wearing"  # "in a shirt, with a hat"
-            if led.value == _BESIDE and led.first == 1:  # "a court, near the net"
-                return k
+            if led.value == "with" and self._limb[other] and self._agent[root]:
+                return root  # "in a coat, with one foot on the board"
             own = led.value == "with" and (follows in _POSSESSIVE or of_own)
             if own and self._of_pronoun[root]:
                 return None
             return root if own or (guessed and led.cue.category == "part") else k if guessed else None
-        if how == "near":  # "a dog in a field, surrounded by trees": the field is; a person in a field is
-            return root if self._person[root] else k
         if how == "and":  # "the hill is covered with grass and has trees"
             return root if root != k else None
         if how != "verb":
@@ -888,7 +915,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "having": lambda word: (word in VERBS and word not in BEING) or word.endswith("ing"),
         "going_on": rules.GOING_ON.__contains__,
         "breaking": lambda word: word in SENTENCE_END or word in rules.CLAUSES or word[:1] in ("\n", ""),
-        "in": lambda word: word == "in",
+        "in_or_above": lambda word: word in ("in", "above"),
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),
@@ -915,10 +942,10 @@ def _rank_of(labels: tuple[str, ...]) -> Ints:
 @lru_cache(maxsize=8)
 def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
     """Returns one (labels,) mask for each of the following groups: agents, clothes, things of which a pair counts as
-    one, people, texts, worn things, limbs, and tools.
+    one, people, texts, worn things, limbs, tools, grounds, carried things, and ridden things.
     """
     sets: tuple[Collection[str], ...] = (SETS["agents"], SETS["clothes"], SETS["of_pairs"], ("person",), ("text",))
-    sets += (SETS["worn"], SETS["limbs"], SETS["tools"])
+    sets += tuple(SETS[name] for name in ("worn", "limbs", "tools", "grounds", "carried", "ridden"))
     return np.array([[label in chosen for label in labels] for chosen in sets], dtype=bool)
 
 
@@ -938,7 +965,6 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-_BESIDE = "next to"
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))
@@ -955,7 +981,7 @@ _PLACE = re.compile(
     r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
     r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
-    r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))"
+    r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))(?! and (?:left|right|top|bottom))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
     r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
 )

@@ -29,7 +29,7 @@ SENTENCE_END = frozenset(".!?;:")
 FINITE_BE = frozenset(("is", "are", "was", "were", "has", "have"))
 OWNING = frozenset(("'s", "'"))
 LISTED = frozenset(("wearing", "holding", "part"))
-REACH = 14
+REACH = 18
 """Maximum number of words between an object and another one that a relation leads to."""
 
 BEGINS, GOES_ON, PASSES = 1, 2, 4
@@ -86,7 +86,8 @@ _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
 _OBJECTS = (SETS["articles"] - {"all", "both"}) | _COUNTS.keys()
 _APPOSING = _GUESSES | frozenset(("specifically", "often", "also", "known", "called", "as", "resembling"))
-_HUES = frozenset(("color", "colour", "hue", "shade", "colors"))
+_MIXES = frozenset(("mix", "mixture", "combination", "blend", "shade", "shades"))
+_HUES = frozenset(("shades", "tones", "color", "colour", "hue", "shade", "colors"))
 _AFTER_A_PLACE = frozenset(
     (",", "there", "is", "are", "a", "an", "the", "two", "several", "stands", "sits", "hangs", "lies")
 )
@@ -112,6 +113,8 @@ _PRESENTING = _SEEING | {"there"}
 _NOUNS = 5  # maximum number of words in a noun phrase and the following preposition
 _MAY_SKIP = SETS["looking"] | {"in", "on", "at", "toward", "towards"}
 _VIEWERS = frozenset((("the", "camera"), ("the", "viewer"), ("the", "photographer")))
+_AIR = frozenset(("air", "mid-air", "midair"))
+_SIDES = frozenset(("left", "right", "front", "back", "side", "opposite"))
 _DIRECTIONS = frozenset(("up", "down", "out", "back", "open", "upright"))
 _LISTING = SETS["articles"] | _GUESSES | {"and", ",", "of", "or"}
 _NOT_LISTED = _ENDS | SETS["finite"]
@@ -146,7 +149,7 @@ class Led(NamedTuple):
         cue: Cue that matched.
         use: Use of the relation's words.
         how: Context before the relation: "behind" (directly after the preceding object), "doing" (after an action),
-            "verb", "comma", "and", or "near" (a comma and a relation of the preceding object).
+            "verb", "comma", "and", or "own" (before a part of the subject).
         row: The relation as a row.
     """
 
@@ -370,12 +373,13 @@ class Rules(Tape):
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
+        j = self._past_apposition(j)
         comma, apposed = self.word(j) in (",", "and"), False
         if comma:
             follows = self.word(j + 1)
             apposed = self.word(j) == "," and (follows.endswith("ly") or follows in SETS["skipped"])
             # "a dog, mostly white", "a car, likely parked"
-            apposed = apposed and (self.word(j + 2) in _DOING or self._is_color(self._past_shades(j + 2)))
+            apposed = apposed and (self.word(j + 2) in _DOING or self._is_attribute(self._past_shades(j + 2)))
             if (
                 not apposed
                 and follows not in (_AFTER_A_COMMA if self.word(j) == "," else GOING_ON)
@@ -414,6 +418,9 @@ class Rules(Tape):
             yield from self._doings(j, use, by_root)
         elif self.word(j) in ("made", "constructed") and self.word(j + 1) in ("of", "from", "out"):
             yield from self._made(j, use, by_root)
+        elif self.word(j) == "in" and (last := self._in_the_air(j + 1)):
+            cue, value = _ATTRIBUTES["mid-air"]
+            yield self._row("attribute", value, last, last, cue, use, by_root)
         elif self.word(j) in ("in", "with") and not negated:
             yield from self._predicates(j + 1, use, by_root, self.word(j) == "in" and self.word(j - 1).endswith("ed"))
         elif verb or self.word(j - 1) in COLORED:
@@ -425,14 +432,38 @@ class Rules(Tape):
         elif not comma and not which:
             yield from self._predicates(j, use, WITH)  # "with its mouth open"
 
+    def _past_apposition(self, j: int) -> int:
+        """Returns the position of the comma after a guess that contains no object, as in ", likely a male, is", or the
+        given position for other words.
+        """
+        if self.word(j) != "," or not (self.word(j + 1) in _GUESSES or self.word(j + 1).endswith("ly")):
+            return j
+        for k in range(j + 2, j + 2 + _NOUNS):
+            word = self.outside(k) or ""
+            if word == ",":
+                return k if self.word(k + 1) in BEING else j
+            if not word.isalpha() or _is_verb(word) or _listed(word):
+                break
+        return j
+
+    def _in_the_air(self, j: int) -> int:
+        """Returns the position of the noun in "mid-air" or "the air", or 0 for other words."""
+        j += self.word(j) == "the" and self.word(j + 1) == "air"
+        return j if self.word(j) in _AIR and not self.is_thing(j) else 0
+
     def _made(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the material of an object, as in "made of wood"."""
         if self.word(j + 1) not in ("of", "from", "out"):
             return
         j += 2 + (self.word(j + 2) == "of")
+        first = j
+        while self._is_color(j) and self._is_attribute(j + 1) and j < first + 2:  # "made of red brick"
+            j += 1
         entry = _ATTRIBUTES.get(self.word(j))
-        if entry and entry[0].category == "material" and not self.is_thing(j + 1):
-            yield self._row("attribute", entry[1], j, j, entry[0], use, by_root)
+        if entry and entry[0].category == "material" and not self.is_thing(j) and not self.is_thing(j + 1):
+            for place in range(first, j + 1):
+                cue, value = self._attribute(self.word(place))
+                yield self._row("attribute", value, place, place, cue, use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object, as in "resting or possibly sleeping"."""
@@ -462,6 +493,8 @@ class Rules(Tape):
         word, follows = self.word(j), self.word(j + 1)
         if not word.endswith("ing"):
             return word.endswith("s") and follows in _OBJECTS  # "behind the trees stands a house"
+        if word == "facing" and follows == "the":  # "facing the camera", "facing the left"
+            return (follows, self.word(j + 2)) not in _VIEWERS and self.word(j + 2) not in _SIDES
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
         named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
@@ -477,7 +510,9 @@ class Rules(Tape):
         if conditions & WITH and self.word(j) in _ON_THE_WAY:
             return  # "with trees scattered around" tells where they are
         j += article
-        if article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
+        mixed = self._past_mix(j)
+        j = mixed or j
+        if not mixed and article and self.word(j).isalpha() and not self._is_attribute(self._past_shades(j)):
             j += self._is_color(self._past_shades(j + 1))  # "is a striking black"
         while True:
             j += self.word(j) == "wide" and self.word(j + 1) == "open"
@@ -502,7 +537,9 @@ class Rules(Tape):
         follows = self.word(j)
         ends = not follows[:1].isalnum() or follows in _ENDS or follows.endswith(("ly", "ward", "wards"))
         ends |= follows in _DIRECTIONS
-        if alone is not None:
+        if mixed:
+            holds = colored and (ends or follows in _HUES)
+        elif alone is not None:
             holds = colored and ((follows in _HUES and not self.word(j + 1).isalpha()) or (alone and ends))
         else:
             holds = follows in _HUES or (colored and ends) if article else ends and follows != "of"  # "is a deep blue,"
@@ -520,11 +557,19 @@ class Rules(Tape):
         holds = not follows[:1].isalnum() or follows in ("and", "as", "while")
         if value == "tied":
             holds = follows in ("up", "back")  # hair is; a horse is tied to something
-        elif value == "turned":
-            holds |= follows in ("to", "away", "back") or follows.endswith("ly")
-            holds &= self.word(j + 2) not in ("toward", "towards")  # looking in a direction is not a state
+        elif value == "out":
+            holds &= self.word(j - 1) not in _ON_THE_WAY  # "its wings are spread out"
+        elif value not in ("down", "up"):
+            holds |= follows in ("to", "away", "back", "toward", "towards") or follows.endswith("ly")
         if holds:
             yield self._row("attribute", value, j, j, cue, use, conditions)
+
+    def _past_mix(self, j: int) -> int:
+        """Returns the position after words such as "mix of" or "shades of", or 0 for other words."""
+        j += self.word(j).isalpha() and self.word(j) not in _MIXES and self.word(j + 1) in _MIXES
+        if self.word(j) not in _MIXES or self.word(j + 1) != "of":
+            return 0
+        return j + 4 if self.word(j + 2) in _MIXES and self.word(j + 3) == "of" else j + 2
 
     def _past_shades(self, j: int) -> int:
         while self.word(j) in _SHADES:
@@ -563,7 +608,7 @@ class Rules(Tape):
         lacking = at + (self.word(at) == ",")
         if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
             return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
-        led = self._relation(at) or self._later()
+        led = self._relation(at) or self._later() or self._with_own()
         if led is not None:
             return Between(led=self._from_here(led))
         if (inverted := self._on_which()) is not None:
@@ -613,6 +658,8 @@ class Rules(Tape):
                 how = "over"
             if (self.is_thing(begin) and begin != first) or first - begin > LONGEST:
                 return None
+        if self.word(begin) in _DOING or self.word(begin) in _ON_THE_WAY:
+            begin += self.word(begin + 1) in STARTING  # "Standing on the bench is a person"
         if self.word(begin) in STARTING:
             begin = self._past_pronoun(begin) or begin  # "Next to her on the bench, there is"
         for phrase, cue, value in STARTING.get(self.word(begin), ()):
@@ -705,6 +752,15 @@ class Rules(Tape):
                 return None if led is None else led._replace(how="verb")
         return None
 
+    def _with_own(self) -> Led | None:
+        """Returns the relation to what the subject of the clause has, as in "is looking up with its mouth open"."""
+        words = self._words(self.at)
+        for j in range(len(words) - 2, 0, -1):
+            if words[j] == "with" and words[j + 1] in _POSSESSIVES:
+                led = self._relation(self.at + j) if CLAUSES.isdisjoint(words[:j]) else None
+                return None if led is None else led._replace(how="own")
+        return None
+
     def _again(self) -> Led | None:
         """Returns the relation that follows a later verb of the clause, as in "is blue and is above a house"."""
         if not self.cell(self.at, PHRASES) & AGAIN:
@@ -740,17 +796,13 @@ class Rules(Tape):
                 cue, value, behind = phrase
                 if word in OWNING and (j > first or self.word(behind) in _ENDS):
                     return None
-                if word == "with" and j > first and self.word(j - 1) == "playing":
-                    return None
-                beside = not cue.agent and (placed or value in SETS["after_a_comma"])
+                beside = not cue.agent and placed
                 verb = (verb or word in SETS["finite"]) and not which
                 how = (
                     "behind"
                     if which
-                    else "near"
-                    if comma and value in SETS["of_the_nearest"]
                     else "verb"
-                    if comma and (beside or (cue.category == "spatial" and (verb or word.endswith(("ing", "ed")))))
+                    if comma and (beside or (cue.category == "spatial" and (verb or self.word(j - 1) != "and")))
                     else "comma"
                     if comma
                     else "verb"
@@ -784,6 +836,8 @@ class Rules(Tape):
                 pass  # "the sky above is"
             elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
+            elif verb and word in ("a", "an") and self._is_said(j - 1) and (behind := self._past_kind(j + 1)):
+                j = behind - 1  # "is a male with"
             elif verb and (word in _HUES or word in _SHADES or (word in ("a", "an") and self._is_said(j - 1))):
                 placed = False  # "is a bright blue color with"
             elif word in BEING:
@@ -809,8 +863,6 @@ class Rules(Tape):
             elif word in _DOING or (word in _ATTRIBUTES and verb):
                 verb = verb or (word.endswith("s") and word != "asleep") or (comma and word.endswith(("ing", "ed")))
                 comma, placed, does = comma and not verb, True, True
-            elif word == "held" and self.word(j + 1) == "by":
-                return None
             elif word in _WAY or (word.endswith("ly") and len(word) > 4) or (word in _TO and verb):
                 placed |= word in _ON_THE_WAY
             elif verb and self.word(j - 1) in _PREDICATING and self.word(j + 1) in (",", "and") and word.isalpha():
@@ -818,7 +870,7 @@ class Rules(Tape):
             elif not (word.endswith(("ing", "ed")) and len(word) > 4):
                 return None
             elif word.endswith("ed") and self.word(j + 1) == "by":
-                return None  # "obscured by fog": not near it
+                return None  # "chased by a dog": not near it
             elif not self._phrase_at(j + 1) and not self._skipped_phrase(j + 1):
                 behind = self._past_nouns(j + 1)
                 if not behind:
@@ -828,6 +880,16 @@ class Rules(Tape):
                 verb, comma = True, False  # "in a suit, talking on his phone"
             j += 1
         return None
+
+    def _past_kind(self, j: int) -> int:
+        """Returns the position of "with" after words for the kind of an object, as in "a male with", or 0."""
+        for k in range(j, j + _NOUNS):
+            word = self.outside(k) or ""
+            if word == "with":
+                return k if k > j else 0
+            if not word.isalpha() or word in _ENDS or word in _ATTRIBUTES or _is_verb(word):
+                return 0
+        return 0
 
     def _is_said(self, j: int) -> bool:
         """Returns True for a form of "be" that is followed by what an object is."""
@@ -861,7 +923,7 @@ class Rules(Tape):
             if not word.isalpha() or word in VERBS or word in BEING:
                 return 0
             if k > j and word in STARTING and (phrase := self._phrase_at(k)):
-                return k if phrase[0].category == "spatial" and word not in SETS["directions"] else 0
+                return k if phrase[0].category == "spatial" and (word == "at" or word not in SETS["directions"]) else 0
             if word in _ENDS and (word != "of" or k == j):
                 return 0
         return 0
@@ -940,8 +1002,10 @@ class Rules(Tape):
                 if before not in SETS["parts"] and before not in _COLLECTIONS:
                     return False
             elif word in ("and", ",", "or"):
-                if not _listed(before) or self.begins(j + 1) or not _listed(self.word(j + 1)):
-                    return False
+                follows = self.word(j + 1)
+                also = word == "," and follows[:1].isalpha() and follows not in _ENDS and not _is_verb(follows)
+                if not _listed(before) or self.begins(j + 1) or not (also or _listed(follows)):
+                    return False  # "in a large, modern building"
             elif word in OWNING:
                 if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
                     return False
@@ -994,7 +1058,7 @@ class Rules(Tape):
                 j += 1
             return
         j = first - 1
-        verb = which = False
+        verb = which = again = False
         while self.word(j) and not self.is_thing(j):
             word = self.word(j)
             if word == "," and self.word(j + 1) in _ON_THE_WAY:  # "a chair in the room, positioned on the left"
@@ -1006,6 +1070,10 @@ class Rules(Tape):
             if word in _ATTRIBUTES and self.word(j - 1) in BEING:
                 j -= 1  # "appears flat in the foreground"
                 continue
+            if word == "and" and self.word(j + 1) in BEING:
+                j -= 1  # "is wearing a hat and is on the left"
+                again = True
+                continue
             if word in SETS["looking"] or not (word in _LOCATED or word.endswith("ly") or (which and word == ",")):
                 return
             if word in _RELATIVES:
@@ -1013,7 +1081,7 @@ class Rules(Tape):
             verb |= word in BEING
             j -= 1
         if self.word(j):
-            yield (j - self.at, int(verb), 0, 0, 0, 0, 0)
+            yield (j - self.at, int(verb) + (verb and again), 0, 0, 0, 0, 0)
 
 
 class _Values:

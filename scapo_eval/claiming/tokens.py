@@ -30,6 +30,7 @@ READ_BY_RULES = frozenset(
     (*", . ! ? ; : \" “ ” ' – - # $".split(), "\n", "\n\n")
     + ("because", "called", "camera", "color", "colour", "constructed", "frame", "him", "hue", "if", "known", "often")
     + ("others", "pairs", "photographer", "relatively", "resembling", "shade", "slightly", "specifically", "them")
+    + ("air", "blend", "combination", "opposite", "tones")
     + ("colors", "see", "viewer", "ward", "we", "well", "what", "whose", "you")
 )
 """Words that the rules compare with, in addition to the lists of ``cues.yaml``."""

@@ -137,9 +137,9 @@ def form(word: str) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("word", "same"),
     [
-        ("soft-brown", "bright-brown"),
+        ("soft-brown", "vivid-brown"),
         ("pale-gray-colored", "dark-gray-coloured"),
-        ("chandelier", "mountain"),
+        ("chandelier", "lantern"),
         ("forwards", "eastward"),
         ("’s", "'s"),
         ("7x", "4th"),
@@ -177,6 +177,7 @@ def test_every_word_that_the_rules_compare_with_has_a_code() -> None:
         "verb",
         "behind",
         "comma",
+        "own",
         "claim",
         "hedged",
     }
