@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("shared")
         ("sixth_held_out", 30, (0.968, 0.892)),
         ("seventh_held_out", 40, (0.939, 0.822)),
         ("eighth_held_out", 40, (0.946, 0.8)),
+        ("ninth_held_out", 40, (0.955, 0.892)),
     ],
 )
 def test_precision_and_recall(name: str, captions: int, least: tuple[float, float], shared: Path) -> None:
@@ -53,6 +54,8 @@ def test_marks_hold_no_text() -> None:
         "sixth_held_out",
         "seventh_held_out",
         "eighth_held_out",
+        "ninth_held_out",
+        "ninth_held_out_again",
     ):
         for line in (quality.GOLD / f"claims_{name}.jsonl").read_text().splitlines():
             assert set(json.loads(line)) == {"file", "line", "sha256", "claims"}
