@@ -165,7 +165,7 @@ class RandomTrainer(Trainer):
         """Returns models with random weights."""
         config, group = self.config, self.process_group
         with random_weights(group.device):
-            policy = load_policy(config.model, 1.0, group, lora=config.lora)
+            policy = load_policy(config.model, 1.0, group, lora=config.lora, offload=config.optim.offload)
             if not self.compares:
                 return Models(None, policy, None)
             if config.lora.rank > 0:
@@ -280,7 +280,7 @@ def job_of(args: argparse.Namespace, folder: Path, process_group: ProcessGroup) 
         lora=Lora(rank=args.lora),
         data=Data(prompts_per_step=args.prompts * process_group.size),
         rollout=Rollout(max_new_tokens=args.response, group=args.group),
-        optim=Optim(optimizer=args.optimizer, micro_batch_tokens=args.micro_batch_tokens),
+        optim=Optim(optimizer=args.optimizer, micro_batch_tokens=args.micro_batch_tokens, offload=args.offload),
         loss=Loss(kl=0.01 if args.kl else 0.0),
     )
     work = Workload((width, height), 30, args.response, config.data.prompts_per_step)
@@ -298,6 +298,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--micro-batch-tokens", type=int, default=8192)
     parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="adapters of this rank")
     parser.add_argument("--optimizer", choices=["adamw", "adamw8bit"], default="adamw")
+    parser.add_argument("--offload", action="store_true", help="trained weights and moments in host memory")
     parser.add_argument("--reference", choices=["device", "cpu"], default="device")
     parser.add_argument("--kl", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--no-checkpointing", action="store_true")
