@@ -48,7 +48,7 @@ class Tape:
         self.start_at(0)
 
     def start_at(self, place: int) -> None:
-        """Starts a reading at the given place."""
+        """Discards the cells read so far and sets the place from which distances are counted."""
         self.at = place
         self.noted: dict[int, int] = {}
 

@@ -46,7 +46,7 @@ SUMMARIES: Mapping[str, str] = {
     "yesno": "The same metrics for any yes/no questions.",
     "mmhal": "MMHal-Bench score and hallucination rate from a judge's ratings.",
     "faithscore": "FaithScore and Avg. Facts from verified facts.",
-    "facts": "Claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P from judges' verdicts.",
+    "facts": "Claims in descriptions: precision, recall, F1, DCScore, and CAPEval's C and P, from judges' verdicts.",
     "density": "Annotated objects and rewarded subsentences per response, for vocabularies and rules.",
     "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
 }

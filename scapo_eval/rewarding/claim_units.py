@@ -152,8 +152,9 @@ class UnitReader:
 
     @staticmethod
     def _facts(parts: NDArray[np.int64], values: Sequence[str]) -> NDArray[np.int64]:
-        """Returns a (contents, 2, 5) array that describes each content and the fact that it states if true. The five
-        numbers are the kind, label, other label, value and restriction, where 0 means no label.
+        """Returns a (contents, 2, 5) array. For each content, the first row describes the claim, and the second row
+        describes the fact that a true claim states. The five numbers are the kind, label, other label, value and
+        restriction. A label of 0 means no label.
         """
         kind, label, other, value, _ = parts.T
         fact = parts.copy()

@@ -426,8 +426,8 @@ def _keep_on_host(alive: LiveBytes, model: Policy) -> None:
 
 
 def _equal_formats() -> Any:
-    """Returns a context in which modules skip the conversion of weights that already have the number format. PyTorch
-    cannot swap tensors without data with themselves.
+    """Returns a context in which modules skip the conversion of weights that already have the number format. For
+    such weights, PyTorch would swap a tensor with itself, which fails if the tensor has no data.
     """
     swap = torch.utils.swap_tensors
 

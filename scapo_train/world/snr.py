@@ -265,7 +265,7 @@ class Gradients:
 def gradients(
     start: Path, schemes: Sequence[str], seed: int, prompts: int
 ) -> Generator[NDArray[np.float32], None, None]:
-    """Yields the gradients of consecutive batches for a seed's start model; see :meth:`Gradients.batch`."""
+    """Yields the gradients of consecutive batches for the start model of a seed; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
         shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
         configs = {

@@ -1,4 +1,4 @@
-"""Claims of descriptions: DCScore's and CAPEval's arithmetic, what judges say, foreign verdicts, bad input."""
+"""Claims in descriptions: DCScore's and CAPEval's arithmetic, what judges say, foreign verdicts, bad input."""
 
 from __future__ import annotations
 
