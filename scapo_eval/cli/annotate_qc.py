@@ -24,7 +24,7 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..results.stats import DEFAULT_SEED
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 from .groups import Group
 from .screen import SafeConsole
 
@@ -191,7 +191,7 @@ def export(run: str, output: str, second: bool) -> None:
 
 @command.command("import")
 @click.argument("run")
-@click.argument("answers", type=INPUT)
+@click.argument("answers", type=PLAIN)
 @BY
 @SECOND
 def import_(run: str, answers: str, by: str | None, second: bool) -> None:

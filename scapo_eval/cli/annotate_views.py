@@ -29,13 +29,13 @@ from .annotate import joint_groups, own_prompts
 from .base import Verb
 from .codes import BAD_INPUT
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, PLAIN
 from .screen import SafeConsole
 
 
 @click.command("mine", cls=Verb)
 @click.argument("run")
-@click.argument("rollouts", type=INPUT, nargs=-1, required=True)
+@click.argument("rollouts", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=OUTPUT, metavar="FILE.jsonl", help="Write the disputed cells, for `refine --cells`."
 )

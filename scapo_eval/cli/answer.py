@@ -13,7 +13,7 @@ from ..inference.sources import ImageFolder
 from ..results.benchmark import benchmarks
 from .base import Verb
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, PLAIN
 
 RECORDS = tuple(benchmarks())
 
@@ -30,7 +30,7 @@ compare them with those of --describe only.
 
 
 @click.command("answer", cls=Verb, help=HELP)
-@click.argument("questions", type=INPUT, nargs=-1, required=True)
+@click.argument("questions", type=PLAIN, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
 @click.option(

@@ -15,12 +15,12 @@ from ..results.results import Resampling, Run, load_results, unique_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .base import Verb
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, PLAIN
 from .options import bootstrap_option
 
 
 @click.command("export", cls=Verb)
-@click.argument("results", type=INPUT, nargs=-1, required=True)
+@click.argument("results", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "--to", "form", type=click.Choice(["eee"]), required=True, help="Target schema: eee is Every Eval Ever, 0.3."
 )

@@ -20,12 +20,12 @@ from ..readers.formats import ForeignCaption, keys_are_named, kind_of, open_layo
 from ..results.harness import handed_over, is_results, results_object
 from .base import Verb
 from .echo import echo
-from .files import INPUT, OUTPUT, source_of
+from .files import INPUT, OUTPUT, PLAIN, source_of
 from .options import key_options, on_bad_record
 
 
 @click.command("import", cls=Verb)
-@click.argument("files", type=INPUT, nargs=-1, required=True)
+@click.argument("files", type=PLAIN, nargs=-1, required=True)
 @click.option(
     "-o",
     "--output",

@@ -10,11 +10,11 @@ from ..base.errors import InputError
 from ..inference.shards import merge_outputs
 from .base import Verb
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import OUTPUT, PLAIN
 
 
 @click.command("merge", cls=Verb)
-@click.argument("shards", type=INPUT, nargs=-1, required=True)
+@click.argument("shards", type=PLAIN, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE|RUN", help="The whole output, or run.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:

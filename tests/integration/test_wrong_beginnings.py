@@ -572,6 +572,8 @@ def test_names_are_completed(words: str, begun: str, expected: set[str]) -> None
         "oracle stats t.json --captions mine=c.jsonl",
         "vocab check coco80 --captions mine=c.jsonl",
         "pairs mine=c.jsonl --truth t.json --format trl --images . --prompt p",
+        "import mine=c.jsonl",
+        "annotate sample mine=c.jsonl -n 1 -o s.jsonl",
     ],
 )
 def test_a_name_before_a_file_is_no_part_of_it(
