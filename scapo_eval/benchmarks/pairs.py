@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any, Literal, get_args
 
-from ..base.errors import InputError, InputErrors, check_choice
+from ..base.errors import FaultList, InputError, check_choice
 from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_layout
 from ..rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
 from ..truths.oracle import PresenceOracle
+from .scoring import UnknownImage
 
 By = Literal["cap", "hal", "reward", "sentence"]
 """Score that compares responses. ``sentence`` compares the next sentence after equal text."""
@@ -221,7 +222,7 @@ def pair_file(
             file and line.
     """
     responses: list[ForeignCaption] = []
-    faults: list[InputError] = []
+    faults = FaultList()
     unknown_images = 0
     skipped: list[InputError] = []
     on_error = skipped.append if skip_bad else None
@@ -230,15 +231,14 @@ def pair_file(
             unknown_images += 1
             if not skip_unknown_images:
                 reason = f"unknown image id '{response.image_id}' (not in {oracle.source})"
-                faults.append(InputError(reason, path=str(path), line=response.line))
+                faults.add(UnknownImage(reason, path=str(path), line=response.line))
             continue
         asked = response.prompt or prompt
         if not asked:
-            faults.append(InputError("the record contains no prompt; use --prompt", path=str(path), line=response.line))
+            faults.add(InputError("the record contains no prompt; use --prompt", path=str(path), line=response.line))
         else:
             responses.append(ForeignCaption(response.line, response.image_id, response.caption, prompt=asked))
-    if faults:
-        raise InputErrors(faults)
+    faults.raise_if_any()
     paired: set[tuple[str, str]] = set()
     pairs = 0
     for pair in pairs_of(responses, vocabulary, oracle, settings):

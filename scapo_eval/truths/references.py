@@ -84,9 +84,9 @@ class References:
             return cls.of_records(iter_records(path), name)
         data = read_bytes(path)
         head = data.lstrip()[:1]
-        first = data.lstrip().partition(b"\n")[0].rstrip()
-        is_row = first.endswith(b"}") and b'"annotations"' not in first and any(key in first for key in _ROW_KEYS)
-        if head == b"[" or is_row:
+        first, _, rest = data.strip().partition(b"\n")
+        is_row = first.rstrip().endswith(b"}") and (rest or any(key in first for key in _ROW_KEYS))
+        if head == b"[" or (is_row and b'"annotations"' not in first):
             return cls.of_records(records_of(data, name), name)
         try:
             document = parse_json(data, unique=True)
@@ -167,7 +167,7 @@ ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
 ``references``.
 """
 
-_ROW_KEYS = (b'"references"', b'"reference"', b'"caption"')
+_ROW_KEYS = (b'"image_id"', b'"references"', b'"reference"', b'"caption"')
 
 
 class _Caption(msgspec.Struct, gc=False):

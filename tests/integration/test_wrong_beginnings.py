@@ -377,6 +377,8 @@ TOLD = [
     ("c.jsonl --truth t.json --vocab coco80", "Did you mean '--vocabulary'?"),
     ("compare c.jsonl keys.jsonl --truth t.json", "scapo-eval compare --benchmark score c.jsonl keys"),
     ("pairs c.jsonl --truth t.json", "missing: --format (Data format to write), --images (Folder of the images"),
+    ("c.jsonl --references tags.jsonl", "tags.jsonl:1: missing key 'references' (found: image_id, tags)"),
+    ("c.jsonl --references ids.jsonl", "ids.jsonl:1: missing key 'references' (found: id, objects) (3 records, lines"),
     ("c.jsonl --references instances.json", "COCO's instances are a ground truth (--truth FILE), not references"),
     ("foreign.jsonl --truth t.json", "name the keys: scapo-eval score foreign.jsonl --image-key nr --caption-key said"),
     ("empty.jsonl --truth t.json", "the file contains no record"),
@@ -524,6 +526,21 @@ def test_unknown_images_are_told_once_with_their_number(run: Run) -> None:
     assert "unknown image id '41' (not in most.json)" in lines[0]
     assert lines[3].endswith("or omit them with --on-unknown-image skip (7 records, lines 44-50)")
     assert run("many.jsonl", "--truth", "most.json", "--on-unknown-image", "skip", "-q")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        ("--prompt p", "omit them with --on-unknown-image skip (44 records, lines 7-50)"),
+        ("--on-unknown-image skip", "many.jsonl:1: the record contains no prompt; use --prompt (3 records, lines 1-3)"),
+    ],
+)
+def test_faults_of_pairs_are_told_once_with_their_number(words: str, last: str, run: Run) -> None:
+    given = "pairs many.jsonl --truth t.json --format trl --images ."
+    code, _, err = run(*given.split(), *words.split())
+    assert code == 2
+    assert len(err.splitlines()) <= 4
+    assert err.splitlines()[-1].endswith(last)
 
 
 def test_help_as_a_word_is_help(run: Run) -> None:
