@@ -193,8 +193,8 @@ def noun_behind(text: str, end: int) -> str:
         return ""
     gap, written = behind.groups()
     word = written.lower()
-    if word.endswith("s") and _OBJECT.match(text, behind.end()):
-        return ""  # "the man ties his shoes"
+    if word.endswith(("s", "ing")) and _OBJECT.match(text, behind.end()):
+        return ""  # "the man ties his shoes", "the boy feeding it"
     if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
         return ""  # "player Roger Federer"
     if word in _COLORS and not _BEHIND.match(text, behind.end()):

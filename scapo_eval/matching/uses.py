@@ -72,7 +72,7 @@ LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 5
+EDITION = 6
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -192,7 +192,7 @@ def find_uses_of(
     special, scopes, backward = list[MentionRow](), list[Scope](), list[Back]()
     for start, end, cue in cues:
         begin = start - 2 * (cue == rules.row["t"])
-        following = bisect_left(starts, begin)
+        following, after = bisect_left(starts, begin), bisect_left(starts, end)  # a cue may be a mention: "the TV"
         if cue == SPECIAL:
             if following < n:
                 special.append((0, following, starts[following], ends[following]))
@@ -201,8 +201,8 @@ def find_uses_of(
             rule = rules.rules[row]
             if rule.cue.use not in uses:
                 continue
-            if following < n and 0 <= starts[following] - end <= rule.reach:
-                scopes.append((0, end, starts[following], following, row))
+            if after < n and starts[after] - end <= rule.reach:
+                scopes.append((0, end, starts[after], after, row))
             if following and rule.cue.back:
                 backward.append((0, begin, following - 1, row))
     if words:
