@@ -69,22 +69,26 @@ def kind(use: str) -> str:
     return use if use in ("claim", "hedged", "none") else "left out"
 
 
-def read_as(mark: Marked, mentions: list[Mention]) -> str:
-    """Returns the use of an annotated mention according to the rules."""
+def read_as(mark: Marked, mentions: list[Mention], named: str | None = None) -> str:
+    """Returns the use of an annotated mention according to the rules. ``named`` is the label that the annotated words
+    name by themselves. A longer mention of another label is no mention of it: "truck" in "truck driver".
+    """
     for mention in mentions:
         overlaps = mention.start < mark.end and mark.start < mention.end
-        if overlaps and mark.label in (None, mention.label):
+        is_other = mark.use == "none" and named is not None and named != mention.label
+        if overlaps and mark.label in (None, mention.label) and not is_other:
             return mention.use
     return "none"
 
 
 def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
     """Returns the number of annotated mentions, and those with a wrong use."""
-    matcher, n, wrong = AliasMatcher(Vocabulary.load("coco80")), 0, list[Wrong]()
+    vocabulary = Vocabulary.load("coco80")
+    matcher, n, wrong = AliasMatcher(vocabulary), 0, list[Wrong]()
     for text, marks in read_hard(path):
         mentions = matcher.find(text)
         for mark in marks:
-            read = read_as(mark, mentions)
+            read = read_as(mark, mentions, vocabulary.aliases.get(text[mark.start : mark.end].lower()))
             n += 1
             is_right = kind(read) == kind(mark.use) or (mark.use == "none" and read in LEFT_OUT["visual"])
             if not is_right:

@@ -322,7 +322,8 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
 
     A question starts at the last clause in its sentence that begins like a question. If there is no such clause, the
     question is the whole sentence or, in a long sentence, its last clause. Definite objects are claims, unless the
-    question asks whether they exist or where they are.
+    question asks whether they exist or where they are. If the text answers the question with "yes" or a number, the
+    objects are claims; if it answers with "perhaps", they are hedged.
 
     Args:
         text: A caption.
@@ -336,12 +337,15 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         *_, begin = [sentence, *(clause.start() for clause in scopes.asks.finditer(text, sentence, mark))]
         if begin == sentence and mark - sentence > scopes.short:
             begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
-        if _WHY.match(text, begin):  # presupposes the rest
+        if _WHY.match(text, begin) or _YES.match(text, mark):
+            begin = mark  # presupposes or affirms the rest
+        elif _HOW_MANY.match(text, begin) and _SOME.match(text, mark):
             begin = mark
+        asked = _HEDGED if _PERHAPS.match(text, mark) else _ASKED
         for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
             is_taken = scopes.taken.search(text, max(begin, starts[row] - BEFORE), starts[row])
             if not is_taken or scopes.seeks.search(text, begin, mark):
-                yield row, _ASKED
+                yield row, asked
         mark = text.find("?", mark + 1)
 
 
@@ -657,11 +661,20 @@ BEFORE = 40
 """Number of characters before a cue or a mention that are read, enough for the words before it."""
 _N_T = ("n't", "n\u2019t")
 _DOES = re.compile(r"(?i)\b(?:does|did)\s+(?:the|this|that|an?|his|her)\s+(?:\w+\s+)?$")  # "does the woman carry"
-_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC = map(
-    USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic")
+_ASKED, _QUOTED, _MODIFIES, _COMPARED, _NEGATED, _GENERIC, _HEDGED = map(
+    USES.index, ("question", "quoted", "modifier", "comparison", "negated", "generic", "hedged")
 )
 _IS_IT = re.compile(r"(?i)\b(?:is|was)\s+(?:the|this|that)\s+(?:\w+\s+)?$")  # "is the woman angry?"
 _WHY = re.compile(r"(?i)\W*(?:why|how\s+come|can\s+you\s+believe)\s+(?!no\b|not\b)")
+_HOW_MANY = re.compile(r"(?i)\W*(?:\w+\s+)?how\s+many\b")
+_ANSWER = r"(?i)\?[\s\"”*_>]{1,8}(?:\(?\ban?(?:swer)?[*_]*[:.)]\W{1,5})?"
+_YES = re.compile(_ANSWER + r"(?:yes|yep|yeah|indeed|certainly|definitely|affirmative)\b(?!\s+(?:and\s+no|or\s+no))")
+_SOME = re.compile(
+    _ANSWER + r"(?:(?:exactly|about|around|roughly|at\s+least|probably|(?:there\s+are|i|we|you)(?:\s+(?:can|could))?"
+    r"(?:\s+(?:count|see|get|spot|find|make\s+out))?)\s+)*"
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|several|many|a\s+few|a\s+couple|[1-9]\d*)\b"
+)
+_PERHAPS = re.compile(_ANSWER + r"(?:perhaps|maybe|possibly|probably|likely|could\s+be|might\s+be|it\s+(?:could|might|may)\s+be)\b")
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
 _VALUE = re.compile(
