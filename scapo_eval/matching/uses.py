@@ -272,7 +272,7 @@ def crossed_out(
     text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
 ) -> Iterator[tuple[int, int]]:
     """Yields the mentions that are marked as absent by a cross, an empty box, an empty value or strikethrough, as in a
-    checklist. The arguments are the same as for :func:`in_quotes`.
+    checklist, and those that a list in JSON marks as uncertain. The arguments are the same as for :func:`in_quotes`.
     """
     has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     has_keys = '":' in text
@@ -292,6 +292,8 @@ def crossed_out(
         is_none = _EMPTY_AFTER.match(text, ends[row]) or (has_keys and _has_none(text, starts[row], ends[row]))
         if (mark and mark[1] in _UNCHECKED) or is_struck or is_none:
             yield row, _NEGATED
+        elif has_list and _UNSURE_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row]):
+            yield row, _HEDGED
 
 
 def _has_none(text: str, start: int, end: int) -> bool:
@@ -707,6 +709,9 @@ _BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
 _ABSENT_LIST = re.compile(
     r"(?i)\"\w*(?:not[_ ]\w+|absent\w*|missing\w*|negatives?|invisible"
     r"|undetected|unseen|excluded|none|hallucinat\w+|rejected)\":( )\[[^\[\]]*$"
+)
+_UNSURE_LIST = re.compile(
+    r"(?i)\"\w*(?:possibl[ey]|uncertain|unsure|probabl[ey]|maybe|likely|unconfirmed|low_confidence)\w*\":( )\[[^\[\]]*$"
 )
 _NUMBERED = re.compile(r"\n\s*\d+\.\s")
 _PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
