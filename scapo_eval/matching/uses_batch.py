@@ -365,9 +365,11 @@ class _Batch:
         backs = _rows(self._caption[row], begin[near] - offset[near], row, back[kept])
         parts.append(behind(texts, starts, ends, indptr, backs))
 
-        following = np.searchsorted(self._place, cue_end)  # a cue may be a mention: "the TV"
         gap = self._place.take(following, mode="clip") - cue_end
-        near = ((following < len(self._place)) & (gap <= rules.reach[rule])).nonzero()[0]
+        inside = ((gap < 0) & (following < len(self._place))).nonzero()[0]  # the cue is a mention: "the TV"
+        following[inside] += 1
+        gap[inside] = self._place.take(following[inside], mode="clip") - cue_end[inside]
+        near = ((following < len(self._place)) & (gap >= 0) & (gap <= rules.reach[rule])).nonzero()[0]
         near = near[cue_caption[near] == self._caption[following[near]]]
         word, of = rules.scopes.of(rule[near])
         codes = codes_at(self._byte, cue_end[near])[word]
