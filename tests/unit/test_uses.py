@@ -16,7 +16,7 @@ from scapo_eval.files.yaml_text import load_yaml
 from scapo_eval.matching.compiled import CUES_FILE
 from scapo_eval.matching.context import CLOSED_WORDS, noun_behind
 from scapo_eval.matching.cues import Cue, compiled, read_cues, shipped_cues
-from scapo_eval.matching.uses import LEFT_OUT, READINGS, Reading, clear_cache, reading_of
+from scapo_eval.matching.uses import LEFT_OUT, READINGS, USES, Reading, clear_cache, reading_of
 
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"
@@ -186,6 +186,12 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("A man with a dog collars.", [("man", "claim"), ("dog", "claim")]),
         ("Does the man carry a dog?", [("man", "claim"), ("dog", "question")]),
         ("Why does the man have a dog?", [("man", "claim"), ("dog", "claim")]),
+        ("Dogs? Yes, nineteen.", [("Dogs", "claim")]),
+        ("**Q:** How many dogs are there?\n**A:** Three.", [("dogs", "claim")]),
+        ("How many dogs are there? No dog.", [("dogs", "question"), ("dog", "negated")]),
+        ("Is there a dog? Yes and no.", [("dog", "question")]),
+        ("A dog chasing it is a blur.", [("dog", "claim")]),
+        ("Dogs are loyal. - dog: not visible\n- cat: asleep", [("Dogs", "generic"), ("dog", "negated"), ("cat", "claim")]),
     ],
 )
 def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
@@ -311,6 +317,17 @@ def test_an_unknown_reading_is_refused() -> None:
 )
 def test_scopes_and_forms(text: str, left: list[str]) -> None:
     assert [surface for surface, use in uses(text) if use in ("claim", "question")] == left
+
+
+def test_cues_that_are_mentions_and_guesses() -> None:
+    matcher = AliasMatcher("coco80")
+    for text, expected in {
+        "A cat sits. On the TV, a man waves.": ["claim", "claim", "quoted"],
+        "A dog? Perhaps.": ["hedged"],
+        '{"possibly_visible": ["dog"], "visible": ["cat"]}': ["hedged", "claim"],
+    }.items():
+        assert [mention.use for mention in matcher.find(text)] == expected
+        assert [USES[use] for use in matcher.find_all_uses([text])[1]] == expected
 
 
 def test_scores_by_claims() -> None:
