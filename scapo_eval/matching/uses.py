@@ -676,7 +676,9 @@ _SOME = re.compile(
     r"(?:\s+(?:count|see|get|spot|find|make\s+out))?)\s+)*"
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|several|many|a\s+few|a\s+couple|[1-9]\d*)\b"
 )
-_PERHAPS = re.compile(_ANSWER + r"(?:perhaps|maybe|possibly|probably|likely|could\s+be|might\s+be|it\s+(?:could|might|may)\s+be)\b")
+_PERHAPS = re.compile(
+    _ANSWER + r"(?:perhaps|maybe|possibly|probably|likely|could\s+be|might\s+be|it\s+(?:could|might|may)\s+be)\b"
+)
 _ARTICLE = re.compile(r"(?i)\b(?:an?|one|two|three|four|several|some|another)\s+$")
 _ON_SIGN = re.compile(r"(?i)\s+(?:signs?|logos?|labels?|stickers?|brands?|posters?|banners?|lettering)\b")
 _VALUE = re.compile(

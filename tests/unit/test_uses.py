@@ -191,7 +191,10 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("How many dogs are there? No dog.", [("dogs", "question"), ("dog", "negated")]),
         ("Is there a dog? Yes and no.", [("dog", "question")]),
         ("A dog chasing it is a blur.", [("dog", "claim")]),
-        ("Dogs are loyal. - dog: not visible\n- cat: asleep", [("Dogs", "generic"), ("dog", "negated"), ("cat", "claim")]),
+        (
+            "Dogs are loyal. - dog: not visible\n- cat: asleep",
+            [("Dogs", "generic"), ("dog", "negated"), ("cat", "claim")],
+        ),
     ],
 )
 def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
