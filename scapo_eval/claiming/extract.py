@@ -254,8 +254,10 @@ class _Reading:
         channel[self._ones_among_others()] |= rules.OTHERS
         channel[self.gap[self._may_go_on()]] |= rules.AGAIN
         channel[self.gap[self._may_lead_later()]] |= rules.LATER
+        channel[self.gap[self._may_have_own()]] |= rules.OWN
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
+        channel[self._noun_phrases()] |= rules.NOUN
         channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
         for cells, alike in zip(channels, rules.ALIKE, strict=False):
             np.bitwise_or(alike.take(tokens.code), flags, out=cells)
@@ -298,6 +300,35 @@ class _Reading:
         leads = leads[follows | _is_of("verb_or_with")[code[leads]]]
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
+
+    def _may_have_own(self) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things that are preceded by "with" and a possessive pronoun."""
+        code = self.tokens.code
+        owns = np.flatnonzero(_is_of("with")[code])
+        owns = owns[_is_of("possessive")[code[owns + 1]]]
+        may: NDArray[np.bool_] = np.append(owns, len(code))[np.searchsorted(owns, self.gap + 1)] < self.first
+        return may
+
+    def _noun_phrases(self) -> Ints:
+        """Returns the places from which the words to the next thing form the beginning of its noun phrase."""
+        code, begins = self.tokens.code, self.flags & rules.BEGINS > 0
+        at, ahead, found = self.first, np.full(len(self.first), rules.LAST_ROLES), [self.first]
+        for _ in range(rules.LONGEST):
+            at = at - 1
+            free = ~begins[at]
+            at, ahead = at[free], ahead[free]
+            role = rules.ROLE[code[at]]
+            found.append(at[role & rules.FIRST_ROLES > 0])
+            at = at[role & ahead & rules.ROLES_BEHIND[code[at - 1]] > 0]
+            ahead = rules.ROLES_AHEAD[code[at]]
+        what = np.flatnonzero(_is_of("what")[code])  # "on what appears to be a road"
+        what = what[_is_of("guesses")[code[what + 1]] & ~(begins[what] | begins[what + 1] | begins[what + 2])]
+        is_to = _is_of("to")[code[what + 2]]
+        is_be = is_to & _is_of("be")[code[what + 3]] & ~begins[what + 3]
+        behind = what + 2 + (is_to | _is_of("like")[code[what + 2]]) + is_be
+        starts = np.concatenate(found)
+        is_start = np.isin(behind, starts)
+        return np.append(starts[~np.isin(starts, what)], what[is_start]) if len(what) else starts
 
     def _later(self) -> tuple[Ints, Ints]:
         """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
@@ -434,6 +465,7 @@ class _Reading:
         given by ``at``.
         """
         kind, value, first, last, category, use, _ = rows.T
+        of_word = rules.VALUES_OF[np.minimum(value, -1), self.tokens.code[at + last]]
         base = self.tokens.base[self.caption[k]]
         none = np.full(len(k), -1)
         use = np.maximum(use, self.use[k])
@@ -443,7 +475,7 @@ class _Reading:
             k,
             kind,
             none if other is None else self.label[other],
-            value,
+            np.where(value < 0, of_word, value),
             category,
             self.tokens.start[at + first] - base,
             self.tokens.end[at + last] - base,
@@ -629,7 +661,7 @@ class _Chain:
         self._tape = reading.tape
         # as memory views, which return plain integers and are not copied
         self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
-        self._caption, self._label = reading.caption.data, reading.label.data
+        self._caption, self._label, self._code = reading.caption.data, reading.label.data, reading.tokens.code.data
         self._agent, self._clothes, self._person = (
             reading.is_agent.data,
             reading.is_clothes.data,
@@ -714,7 +746,7 @@ class _Chain:
         self.found += (subject, other, at, *(row if use is None else (*row[:5], use, 0)))
 
     def _word(self, place: int) -> str:
-        return self._tape.plain_word(place)
+        return _WORD[self._code[place]]
 
     def _words(self, first: int, stop: int) -> list[str]:
         return [self._word(place) for place in range(first, stop)]
@@ -776,7 +808,6 @@ class _Chain:
         is_thing = k + 1 < len(self._first) and self._first[k + 1] == behind + 1
         if self._word(behind + 1) in SETS["parts"] and not self._agent[k] and not is_thing:
             return None  # "near the water's edge"
-        self._tape.start_at(behind + 1)
         return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
     def _subject(self, k: int, led: Led, at: int, other: int) -> int | None:
@@ -919,6 +950,12 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),
+        "possessive": rules.POSSESSIVES.__contains__,
+        "guesses": SETS["guesses"].__contains__,
+        "what": lambda word: word == "what",
+        "to": lambda word: word == "to",
+        "be": lambda word: word == "be",
+        "like": lambda word: word == "like",
         "places": lambda word: word.split("-")[0] in WORDS["places"],
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
@@ -965,6 +1002,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_WORD = codes().words
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))

@@ -8,7 +8,7 @@ where objects or position phrases begin. The result identifies each word by its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,19 +35,20 @@ REACH = 18
 BEGINS, GOES_ON, PASSES = 1, 2, 4
 """Flags of a cell: the word begins an object, is a later word of an object, begins a phrase for a position."""
 
-EXACT, BETWEEN_WORDS, NOUN_WORDS, PHRASES = range(4)
-"""Channels of cells: words with flags; the same, but words are alike that are so for :meth:`Rules.between` and
-:meth:`Rules.located`, or for :meth:`Rules.is_phrase`; phrases for a position and other flags.
+BEFORE_WORDS, BEHIND_WORDS, BETWEEN_WORDS, PHRASES = range(4)
+"""Channels of cells: words with flags, where words are alike that are so for :meth:`Rules.before`, for
+:meth:`Rules.behind`, or for :meth:`Rules.between` and :meth:`Rules.located`; phrases and other flags.
 """
 
 FLAGS = 3  # bits of flags in a cell, before the code of its word
-LENGTH = 63
+LENGTH = 15
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
+OTHERS, AGAIN, INVERTS, LATER, OWN, NOUN = 16, 32, 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb, a participle or "with" precede the next object.
+verb, a participle or "with" precede the next object; "with" and a possessive pronoun do. The words from here to the
+next object form the beginning of its noun phrase.
 """
 
 ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
@@ -64,9 +65,10 @@ _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesse
 _WAY = _ON_THE_WAY | {"mid-air"}
 _PASSED = _ON_THE_WAY - _DOING.keys() - _POSED.keys()
 STARTING = {
-    phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
+    phrase[0]: tuple((words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0])
     for phrase, _, _ in CUES.phrases
 }
+_LEADING = frozenset(STARTING)
 _TO = ("to", "be")
 _PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # maximum number of unlisted words between an attribute and its thing: "a red double-decker tour bus"
@@ -74,8 +76,8 @@ LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
 """Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
 VERBS = FINITE_BE | SETS["finite"]
-_POSSESSIVES = frozenset(("its", "his", "her", "their"))
-_OWN = _POSSESSIVES | {"both", "one"}
+POSSESSIVES = frozenset(("its", "his", "her", "their"))
+_OWN = POSSESSIVES | {"both", "one"}
 _PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
 CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
@@ -208,7 +210,7 @@ class Rules(Tape):
         reads: Channel from which words are read.
     """
 
-    reads = EXACT
+    reads = BEFORE_WORDS
 
     def word(self, place: int) -> str:
         """Returns the word at a place, or the word that represents it among words that the rules treat alike."""
@@ -217,10 +219,6 @@ class Rules(Tape):
         if value is None:
             value = self.noted[distance] = self.cells[place + self.reads * self.size]
         return _WORD[value >> FLAGS]
-
-    def plain_word(self, place: int) -> str:
-        """Returns a word without recording that it was read."""
-        return _WORD[self.cells[place] >> FLAGS]
 
     def begins(self, place: int) -> bool:
         """Returns True if an object begins at a word."""
@@ -253,7 +251,7 @@ class Rules(Tape):
     def _row(
         self,
         kind: ClaimKind,
-        value: str,
+        value: str | int,
         first: int,
         last: int,
         cue: ClaimCue,
@@ -262,7 +260,7 @@ class Rules(Tape):
     ) -> Row:
         return (
             KINDS.index(kind),
-            VALUES.of(value),
+            VALUES.of(value) if isinstance(value, str) else value,
             first - self.at,
             last - self.at,
             VALUES.of(cue.category),
@@ -276,15 +274,15 @@ class Rules(Tape):
         """Yields the counts and attributes that the words before an object state. The object begins at the place of the
         rule.
         """
-        self.reads = EXACT
+        self.reads = BEFORE_WORDS
         j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
-                cue, value = self._attribute(word)
+                cue = self._attribute(word)
                 begin = j
                 while cue.category == "color" and not self.is_thing(begin - 1) and self.word(begin - 1) in _SHADES:
                     begin -= 1
-                yield self._row("attribute", value, begin, j, cue, use)  # type: ignore[arg-type]
+                yield self._row("attribute", OF_ATTRIBUTE, begin, j, cue, use)  # type: ignore[arg-type]
                 last_attribute = j = begin
             elif word in _COUNTS:
                 yield from self._count(j, _COUNTS[word], j)
@@ -305,9 +303,8 @@ class Rules(Tape):
             elif word in SETS["others"]:
                 pass
             elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
-                cue, value = _DOING[word]  # "a sleeping cat"
-                if word.endswith(("ing", "ed")):
-                    yield self._row("attribute", value, j, j, cue, use, AGENT)  # type: ignore[arg-type]
+                if word.endswith(("ing", "ed")):  # "a sleeping cat"
+                    yield self._row("attribute", OF_DOING, j, j, _DOING[word][0], use, AGENT)  # type: ignore[arg-type]
                     last_attribute = j
                 else:
                     return
@@ -324,7 +321,7 @@ class Rules(Tape):
         return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
 
     def _is_color(self, j: int) -> bool:
-        return self._is_attribute(j) and self._attribute(self.word(j))[0].category == "color"
+        return self._is_attribute(j) and self._attribute(self.word(j)).category == "color"
 
     def _is_led(self, j: int) -> bool:
         """Returns True if a participle may follow a word in a noun phrase."""
@@ -332,8 +329,8 @@ class Rules(Tape):
         return word in SETS["articles"] or word in _COUNTS or self._is_attribute(j)
 
     @staticmethod
-    def _attribute(word: str) -> tuple[ClaimCue, str]:
-        return _ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)]
+    def _attribute(word: str) -> ClaimCue:
+        return (_ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)])[0]
 
     def _count(self, j: int, entry: tuple[ClaimCue, str], last: int) -> Iterator[Row]:
         cue, value = entry
@@ -369,7 +366,7 @@ class Rules(Tape):
 
     def behind(self) -> Iterator[Row]:
         """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
-        self.reads = EXACT
+        self.reads = BEHIND_WORDS
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
@@ -462,8 +459,8 @@ class Rules(Tape):
         entry = _ATTRIBUTES.get(self.word(j))
         if entry and entry[0].category == "material" and not self.is_thing(j) and not self.is_thing(j + 1):
             for place in range(first, j + 1):
-                cue, value = self._attribute(self.word(place))
-                yield self._row("attribute", value, place, place, cue, use, by_root)
+                cue = self._attribute(self.word(place))
+                yield self._row("attribute", OF_ATTRIBUTE, place, place, cue, use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object, as in "resting or possibly sleeping"."""
@@ -473,7 +470,7 @@ class Rules(Tape):
             if value == "running":  # not a motion of the thing: "a road running along"
                 conditions |= AGENT
             if not self._has_object(j):
-                yield self._row("attribute", value, j, j, cue, use, conditions | DOER)
+                yield self._row("attribute", OF_DOING, j, j, cue, use, conditions | DOER)
             j += 1
             if self.word(j) not in ("and", "or") and (self.word(j) != "," or not self.word(j + 1).endswith("ing")):
                 return
@@ -497,7 +494,7 @@ class Rules(Tape):
             return (follows, self.word(j + 2)) not in _VIEWERS and self.word(j + 2) not in _SIDES
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
-        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
+        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, _LEADING, SETS["not_done_to"]))
         return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int, alone: bool | None = None) -> Iterator[Row]:
@@ -522,9 +519,9 @@ class Rules(Tape):
                 j -= 1  # "is dark": a shade alone
             if not self._is_attribute(j) or self.goes_on(j):
                 break
-            cue, value = self._attribute(self.word(j))
+            cue = self._attribute(self.word(j))
             colored = cue.category == "color"
-            rows.append(self._row("attribute", value, begin if colored else j, j, cue, use, conditions))
+            rows.append(self._row("attribute", OF_ATTRIBUTE, begin if colored else j, j, cue, use, conditions))
             j += 1
             if self.word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
                 j += 1
@@ -562,7 +559,7 @@ class Rules(Tape):
         elif value not in ("down", "up"):
             holds |= follows in ("to", "away", "back", "toward", "towards") or follows.endswith("ly")
         if holds:
-            yield self._row("attribute", value, j, j, cue, use, conditions)
+            yield self._row("attribute", OF_POSED, j, j, cue, use, conditions)
 
     def _past_mix(self, j: int) -> int:
         """Returns the position after words such as "mix of" or "shades of", or 0 for other words."""
@@ -754,9 +751,11 @@ class Rules(Tape):
 
     def _with_own(self) -> Led | None:
         """Returns the relation to what the subject of the clause has, as in "is looking up with its mouth open"."""
+        if not self.cell(self.at, PHRASES) & OWN:
+            return None
         words = self._words(self.at)
         for j in range(len(words) - 2, 0, -1):
-            if words[j] == "with" and words[j + 1] in _POSSESSIVES:
+            if words[j] == "with" and words[j + 1] in POSSESSIVES:
                 led = self._relation(self.at + j) if CLAUSES.isdisjoint(words[:j]) else None
                 return None if led is None else led._replace(how="own")
         return None
@@ -937,7 +936,7 @@ class Rules(Tape):
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
-        if word == "on" and self.word(j + 1) in _POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
+        if word == "on" and self.word(j + 1) in POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
             return 0 if self.word(j + 3) == "of" else 3  # "lying on its side"
         if (word, self.word(j + 1)) == ("in", "the") and self.word(j + 2) in SETS["courses"]:
             behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing")) if self.word(j + 3) == "of" else 0
@@ -985,40 +984,7 @@ class Rules(Tape):
 
     def is_phrase(self, first: int) -> bool:
         """Returns True if the words from a place to the next object form the beginning of the object's noun phrase."""
-        reads, self.reads = self.reads, NOUN_WORDS
-        is_phrase = self._is_phrase(first)
-        self.reads = reads
-        return is_phrase
-
-    def _is_phrase(self, first: int) -> bool:
-        j = first
-        if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
-            words = self._words(first)
-            j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
-            first = j
-        before = ""
-        while (word := self.outside(j)) is not None:
-            if word == "of":
-                if before not in SETS["parts"] and before not in _COLLECTIONS:
-                    return False
-            elif word in ("and", ",", "or"):
-                follows = self.word(j + 1)
-                also = word == "," and follows[:1].isalpha() and follows not in _ENDS and not _is_verb(follows)
-                if not _listed(before) or self.begins(j + 1) or not (also or _listed(follows)):
-                    return False  # "in a large, modern building"
-            elif word in OWNING:
-                if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
-                    return False
-            elif word in SETS["articles"]:
-                if j > first and before not in ("of", "all", "both") and word != "other":
-                    return False
-            elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
-                return False
-            before = word
-            j += 1
-            if j - first > LONGEST:
-                return False
-        return True
+        return self.cell(first, PHRASES) & NOUN > 0
 
     # ---- where in the picture
 
@@ -1104,6 +1070,31 @@ def _listed(word: str) -> bool:
     return word in _ATTRIBUTES or word in _SHADES or bool(_color_in(word))
 
 
+def _role(word: str) -> int:
+    """Returns the role of a word in the noun phrase before a noun, or 0 if the word cannot be part of it."""
+    if word in ("and", "or", ","):
+        return _COMMA if word == "," else _AND
+    if word == "of" or word in OWNING:
+        return _OF if word == "of" else _OWNER
+    if word in SETS["articles"] and word != "other":
+        return _ARTICLE
+    ends = word in _ENDS - SETS["articles"] or not word[:1].isalnum() or (_is_verb(word) and not _listed(word))
+    return 0 if ends else _PLAIN
+
+
+def _roles_behind(word: str) -> int:
+    """Returns the roles of words that may follow a word in a noun phrase."""
+    roles = _PLAIN | _ARTICLE * (word in ("of", "all", "both"))
+    roles |= _OF * (word in SETS["parts"] or word in _COLLECTIONS) | (_AND | _COMMA) * _listed(word)
+    return roles | _OWNER * (word.isalpha() and word not in _ENDS)
+
+
+def _roles_ahead(word: str) -> int:
+    """Returns the roles of words that may precede a word in a noun phrase, such as a comma in "a large, modern"."""
+    also = word[:1].isalpha() and word not in _ENDS and not _is_verb(word)
+    return ~(_AND | _COMMA) | (_AND | _COMMA) * _listed(word) | _COMMA * also
+
+
 def _is_verb(word: str) -> bool:
     return len(word) > 4 and word.endswith("ing") and "-" not in word and word not in SETS["nouns_in_ing"]
 
@@ -1112,7 +1103,7 @@ _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock"
 
 
 def _alike(*rules: str) -> NDArray[np.int64]:
-    """Returns a (codes,) array with the representative of each code, for rules that do not return words.
+    """Returns a (codes,) array with the representative of each code.
 
     Words are alike if the rules cannot tell them apart. This is the case if the words occur in the same lists among the
     lists that the rules use, and do not differ in any property that the rules check. Moreover, neither a relation nor
@@ -1131,30 +1122,58 @@ def _alike(*rules: str) -> NDArray[np.int64]:
         code_of += [known[name].__code__ for name in new if hasattr(known.get(name), "__code__")]
         code_of += [constant for constant in code.co_consts if hasattr(constant, "co_consts")]
         constants.update(code.co_consts)
-    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
+    names -= {"SETS", "WORDS"}
+    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, set, dict, tuple))]
     lists += [SETS[name] for name in constants if name in SETS]
     groups: list[Any] = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
     groups += [group for group in (*constants, *lists) if isinstance(group, (tuple, frozenset))]
     groups += [group for words in lists for group in words if isinstance(group, tuple)]
+    groups += [tuple(word.split()) for words in lists for word in words if isinstance(word, str) and " " in word]
     named = constants.union(*(group for group in groups if group not in lists or isinstance(group, tuple)))
     stands: dict[object, int] = {}
     alike = np.arange(len(_WORD))
     for number, word in enumerate(_WORD):
         ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
-        is_alpha = word.isalpha() and "isalpha" in names
-        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word)), "-" in word
-        listed = tuple(word in words for words in lists)
+        is_alpha, is_decimal = word.isalpha() and "isalpha" in names, word.isdecimal() and "isdecimal" in names
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, is_decimal, "-" in word
+        listed = bool(_color_in(word)), *(_entry(words, word, named) for words in lists)
         alike[number] = number if word in named else stands.setdefault((form, listed), number)
     return alike
 
 
+def _entry(words: Any, word: str, named: Container[object]) -> object:
+    """Returns what rules ask about a word in a list, or None if the list does not contain it."""
+    if word not in words or not isinstance(words, dict) or words is STARTING:
+        return word in words or None
+    cue, value = words[word]
+    return cue.category, value if words is _COUNTS or words is _COLLECTIONS or value in named else ""
+
+
+def _value(words: Mapping[str, tuple[ClaimCue, str]], word: str) -> int:
+    """Returns the number of the canonical word of an attribute or action."""
+    entry = words.get(word) or words.get(_color_in(word))
+    return VALUES.of(entry[1] if entry else "")
+
+
+_PLAIN, _ARTICLE, _OF, _OWNER, _AND, _COMMA = (1 << k for k in range(6))
+FIRST_ROLES = _PLAIN | _ARTICLE
+LAST_ROLES = ~(_AND | _COMMA)
+ROLE, ROLES_BEHIND, ROLES_AHEAD = (np.array(list(map(of, _WORD))) for of in (_role, _roles_behind, _roles_ahead))
+"""(codes,) tables of the roles of words in noun phrases."""
 VALUES = _Values()
+OF_POSED, OF_DOING, OF_ATTRIBUTE = -3, -2, -1
+VALUES_OF = np.array([[_value(words, word) for word in _WORD] for words in (_POSED, _DOING, _ATTRIBUTES)])
+"""(3, codes) values of claims. A row with one of the three numbers above as its value has that of its last word."""
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
 ALIKE = tuple(
     (codes << FLAGS).astype(np.int32)
-    for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
+    for codes in (
+        _alike("before"),
+        _alike("behind"),
+        _alike("between", "located"),
+    )
 )
-"""Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
+"""Cells of the words in the channels BEFORE_WORDS, BEHIND_WORDS and BETWEEN_WORDS."""
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
 MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)
