@@ -135,6 +135,13 @@ class Found(NamedTuple):
     byte: NDArray[np.uint8]
     offset: Ints
 
+    def of(self, kept: NDArray[np.bool_]) -> Found:
+        """Returns the mentions and watched words in the captions that a (captions,) mask selects."""
+        rows = kept[self.mentions.caption]
+        lists = {name: [k for k in getattr(self, name) if kept[k]] for name in ("quoting", "asking", "marking", "plain")}
+        watched = self.watched.only(kept[self.watched.caption])
+        return self._replace(mentions=self.mentions.only(rows), watched=watched, look=self.look[rows], **lists)
+
 
 class BatchMatcher:
     """A matcher that searches many captions at once. The matcher returns the same results as the word-by-word search.
