@@ -258,7 +258,9 @@ class _Reading:
         channel[self.gap[self._may_have_own()]] |= rules.OWN
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
-        channel[self._noun_phrases()] |= rules.NOUN
+        nouns = self._noun_phrases()
+        channel[nouns] |= rules.NOUN
+        channel[self.gap[self._may_lead(np.flatnonzero(nouns))]] |= rules.LEADS
         channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
         for cells, alike in zip(channels, rules.ALIKE, strict=False):
             np.bitwise_or(alike.take(tokens.code), flags, out=cells)
@@ -337,6 +339,25 @@ class _Reading:
         behind = what + 2 + (is_to | _is_of("like")[code[what + 2]]) + is_be
         starts[what] = starts[behind]
         return starts
+
+    def _may_lead(self, nouns: Ints) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things to which a relation may lead. The words of the relation must precede
+        the noun phrase of the thing, or that of an earlier thing in a list.
+
+        Args:
+            nouns: First words of noun phrases.
+        """
+        before = self.tokens.code[nouns - 1]
+
+        def are_near(places: Ints) -> NDArray[np.bool_]:
+            near = np.append(places, len(self.flags))[np.searchsorted(places, self.gap + 1)]
+            are: NDArray[np.bool_] = near <= self.first
+            return are
+
+        ends = nouns[_ends_relation()[self.tokens.code[nouns - 2], before]]
+        listed = are_near(nouns[_is_of("joining")[before]]) & self._has("listing", self.gap)
+        # behind "he is surfing", the words after a thing are also read
+        return are_near(ends) | listed | self._has("pronoun", self.gap)
 
     def _later(self) -> tuple[Ints, Ints]:
         """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
@@ -957,6 +978,9 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),
+        "joining": rules.JOINING.__contains__,
+        "listing": rules.LISTING.__contains__,
+        "pronoun": rules.PRONOUNS.__contains__,
         "possessive": rules.POSSESSIVES.__contains__,
         "guesses": SETS["guesses"].__contains__,
         "what": lambda word: word == "what",
@@ -981,7 +1005,7 @@ _SEARCHED = {
     name: 1 << k
     for k, name in enumerate(
         "apart apart_or_being subject having ends finite leading_later with what comma and breaking starting one others"
-        " stops quotes places itself reading".split()
+        " stops quotes places itself reading listing pronoun".split()
     )
 }
 """The sets whose words are searched for in whole batches, each with its bit."""
@@ -991,6 +1015,16 @@ _SEARCHED = {
 def _sets() -> NDArray[np.uint32]:
     """Returns the (codes,) sets to which a word belongs, as the sum of their bits."""
     return np.sum([_is_of(name) * np.uint32(bit) for name, bit in _SEARCHED.items()], axis=0, dtype=np.uint32)
+
+
+@cache
+def _ends_relation() -> NDArray[np.bool_]:
+    """Returns a (codes, codes) mask of the pairs of words that may end a relation."""
+    mask = np.zeros((len(_WORD), len(_WORD)), dtype=bool)
+    for words in rules.ENDING:
+        before = _WORD.index(words[0]) if len(words) > 1 else slice(None)
+        mask[before, _WORD.index(words[-1])] = True
+    return mask
 
 
 @lru_cache(maxsize=8)

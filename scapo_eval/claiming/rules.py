@@ -44,14 +44,14 @@ FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 15
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS, LATER, OWN, NOUN = 16, 32, 64, 128, 256, 512
+OTHERS, AGAIN, INVERTS, LATER, OWN, LEADS, NOUN = 16, 32, 64, 128, 256, 512, 1024
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb, a participle or "with" precede the next object; "with" and a possessive pronoun do. The words from here to the
-next object form the beginning of its noun phrase.
+verb, a participle or "with" precede the next object; "with" and a possessive pronoun do; a relation may lead to it. The
+words from here to the next object form the beginning of its noun phrase.
 """
 
-ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
+ENDED = 11  # bits of the channel PHRASES before the length of a phrase that ends there
 
 BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
@@ -69,6 +69,11 @@ STARTING = {
     for phrase, _, _ in CUES.phrases
 }
 _LEADING = frozenset(STARTING)
+ENDING = frozenset(words[-2:] for words, _, _ in CUES.phrases)
+"""The last one or two words of each relation."""
+LISTING = frozenset(words[0] for words, cue, _ in CUES.phrases if cue.category in LISTED)
+"""Words that begin a relation to each thing in a list."""
+JOINING = _GUESSES | {"and", ",", "or"}
 _TO = ("to", "be")
 _PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # maximum number of unlisted words between an attribute and its thing: "a red double-decker tour bus"
@@ -78,11 +83,11 @@ _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked"
 VERBS = FINITE_BE | SETS["finite"]
 POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = POSSESSIVES | {"both", "one"}
-_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
-_OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
-CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
+PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_OBJECT_PRONOUNS = PRONOUNS | {"other", "another"}
+CLAUSES = PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
 """Words that begin a clause with a subject of its own."""
-_SAYING = BEING | VERBS | _PRONOUNS
+_SAYING = BEING | VERBS | PRONOUNS
 _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
@@ -105,7 +110,7 @@ BARE = (
 """Words that, directly before an object, exclude further claims to the left of them."""
 BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
 COLORED = frozenset(("painted", "colored"))
-_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
+_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
     BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
 )
@@ -397,7 +402,7 @@ class Rules(Tape):
                 negated = True
             elif verb and (word in _PASSED or self.passed(j)) and word not in SETS["looking"]:
                 j += max(self.passed(j) - 1, 0)
-            elif word in _PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
+            elif word in PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
                 # "the sky above them is clear", "the board he is riding is white"
                 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                     j += 2 + (self.word(j + 3) in SETS["prepositions"])
@@ -605,7 +610,8 @@ class Rules(Tape):
         lacking = at + (self.word(at) == ",")
         if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
             return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
-        led = self._relation(at) or self._later() or self._with_own()
+        leads = self.cell(at, PHRASES) & LEADS
+        led = (self._relation(at) or self._later() or self._with_own()) if leads else None
         if led is not None:
             return Between(led=self._from_here(led))
         if (inverted := self._on_which()) is not None:
@@ -613,7 +619,7 @@ class Rules(Tape):
         item = after_and = self._item(at)
         if self.word(at) != "and" and (joint := self._and_behind_states()):
             after_and = self._item(joint)
-        return Between(item=item, after_and=after_and, again=self._again())
+        return Between(item=item, after_and=after_and, again=self._again() if leads else None)
 
     def _from_here(self, led: Led) -> Led:
         row = self._row("relation", led.value, led.first, led.last, led.cue, led.use)
@@ -640,7 +646,7 @@ class Rules(Tape):
             there = be = True
             j += 2
         j += be
-        if comma and not be and self.word(j) in _PRONOUNS and self.word(j + 1) in FINITE_BE:
+        if comma and not be and self.word(j) in PRONOUNS and self.word(j + 1) in FINITE_BE:
             j += 2 + (self.word(j + 2) == "on")  # "Over the shirt, he has on a coat"
         if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
             return None
@@ -833,7 +839,7 @@ class Rules(Tape):
                 comma, which = False, True
             elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
                 pass  # "the sky above is"
-            elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+            elif j == first and word in PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
             elif verb and word in ("a", "an") and self._is_said(j - 1) and (behind := self._past_kind(j + 1)):
                 j = behind - 1  # "is a male with"
