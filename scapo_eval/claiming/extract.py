@@ -255,7 +255,6 @@ class _Reading:
         channel[self._ones_among_others()] |= rules.OTHERS
         channel[self.gap[self._may_go_on()]] |= rules.AGAIN
         channel[self.gap[self._may_lead_later()]] |= rules.LATER
-        channel[self.gap[self._may_have_own()]] |= rules.OWN
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
         nouns = self._noun_phrases()
@@ -282,8 +281,7 @@ class _Reading:
     def _is_of_pronoun(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that a pronoun has or does something to: "They hold a cup and sit"."""
         subject, having, end = (
-            np.append(-1, at)[np.searchsorted(at, self.first)]
-            for at in map(self._at, ("subject", "having", "ends"))
+            np.append(-1, at)[np.searchsorted(at, self.first)] for at in map(self._at, ("subject", "having", "ends"))
         )
         mask: NDArray[np.bool_] = (subject >= self.gap) & (having > subject) & (end < subject)
         return mask
@@ -308,21 +306,13 @@ class _Reading:
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
 
-    def _may_have_own(self) -> NDArray[np.bool_]:
-        """Returns a (things,) mask of the things that are preceded by "with" and a possessive pronoun."""
-        code = self.tokens.code
-        owns = self._at("with")
-        owns = owns[_is_of("possessive")[code[owns + 1]]]
-        may: NDArray[np.bool_] = np.append(owns, len(code))[np.searchsorted(owns, self.gap + 1)] < self.first
-        return may
-
     def _noun_phrases(self) -> NDArray[np.bool_]:
         """Returns a (words,) mask of the words from which the words to the next thing form the beginning of its noun
         phrase.
         """
         code, begins = self.tokens.code, np.zeros(len(self.tokens.code), dtype=bool)
         begins[self.first] = True
-        starts = begins.copy()
+        starts: NDArray[np.bool_] = begins.copy()
         at, ahead = self.first, np.full(len(self.first), rules.LAST_ROLES)
         for _ in range(rules.LONGEST):
             at = at - 1
@@ -605,7 +595,7 @@ class _Reading:
     def _itself(self) -> Ints:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
-        first = self._at("itself") - 2
+        first: Ints = self._at("itself") - 2
         first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
         byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
         for k in (0, 1):
@@ -981,7 +971,6 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "joining": rules.JOINING.__contains__,
         "listing": rules.LISTING.__contains__,
         "pronoun": rules.PRONOUNS.__contains__,
-        "possessive": rules.POSSESSIVES.__contains__,
         "guesses": SETS["guesses"].__contains__,
         "what": lambda word: word == "what",
         "to": lambda word: word == "to",
@@ -1004,7 +993,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
 _SEARCHED = {
     name: 1 << k
     for k, name in enumerate(
-        "apart apart_or_being subject having ends finite leading_later with what comma and breaking starting one others"
+        "apart apart_or_being subject having ends finite leading_later what comma and breaking starting one others"
         " stops quotes places itself reading listing pronoun".split()
     )
 }
@@ -1014,7 +1003,8 @@ _SEARCHED = {
 @cache
 def _sets() -> NDArray[np.uint32]:
     """Returns the (codes,) sets to which a word belongs, as the sum of their bits."""
-    return np.sum([_is_of(name) * np.uint32(bit) for name, bit in _SEARCHED.items()], axis=0, dtype=np.uint32)
+    bits = [_is_of(name) * np.uint32(bit) for name, bit in _SEARCHED.items()]
+    return np.array(np.sum(bits, axis=0), dtype=np.uint32)
 
 
 @cache

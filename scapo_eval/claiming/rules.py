@@ -44,14 +44,14 @@ FLAGS = 3  # bits of flags in a cell, before the code of its word
 LENGTH = 15
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS, LATER, OWN, LEADS, NOUN = 16, 32, 64, 128, 256, 512, 1024
+OTHERS, AGAIN, INVERTS, LATER, LEADS, NOUN = 16, 32, 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb, a participle or "with" precede the next object; "with" and a possessive pronoun do; a relation may lead to it. The
-words from here to the next object form the beginning of its noun phrase.
+verb, a participle or "with" precede the next object; a relation may lead to it. The words from here to the next object
+form the beginning of its noun phrase.
 """
 
-ENDED = 11  # bits of the channel PHRASES before the length of a phrase that ends there
+ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
 
 BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 """Conditions of a claim: its object is the subject of the clause; it holds only behind "with"; only if the object is no
@@ -81,8 +81,8 @@ LONGEST = 7  # words of a noun phrase before its noun
 _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked", "raised"))
 """Words of actions that say what kind of thing a noun is, as in "a walking stick", or that are attributes as well."""
 VERBS = FINITE_BE | SETS["finite"]
-POSSESSIVES = frozenset(("its", "his", "her", "their"))
-_OWN = POSSESSIVES | {"both", "one"}
+_POSSESSIVES = frozenset(("its", "his", "her", "their"))
+_OWN = _POSSESSIVES | {"both", "one"}
 PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
 _OBJECT_PRONOUNS = PRONOUNS | {"other", "another"}
 CLAUSES = PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
@@ -757,11 +757,9 @@ class Rules(Tape):
 
     def _with_own(self) -> Led | None:
         """Returns the relation to what the subject of the clause has, as in "is looking up with its mouth open"."""
-        if not self.cell(self.at, PHRASES) & OWN:
-            return None
         words = self._words(self.at)
         for j in range(len(words) - 2, 0, -1):
-            if words[j] == "with" and words[j + 1] in POSSESSIVES:
+            if words[j] == "with" and words[j + 1] in _POSSESSIVES:
                 led = self._relation(self.at + j) if CLAUSES.isdisjoint(words[:j]) else None
                 return None if led is None else led._replace(how="own")
         return None
@@ -942,7 +940,7 @@ class Rules(Tape):
         word = self.word(j)
         if word == "in" and self.word(j + 1) in SETS["in_states"]:
             return 2
-        if word == "on" and self.word(j + 1) in POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
+        if word == "on" and self.word(j + 1) in _POSSESSIVES and self.word(j + 2) in SETS["lain_on"]:
             return 0 if self.word(j + 3) == "of" else 3  # "lying on its side"
         if (word, self.word(j + 1)) == ("in", "the") and self.word(j + 2) in SETS["courses"]:
             behind = self._past_nouns(j + 4 + self.word(j + 4).endswith("ing")) if self.word(j + 3) == "of" else 0

@@ -137,10 +137,20 @@ class Found(NamedTuple):
 
     def of(self, kept: NDArray[np.bool_]) -> Found:
         """Returns the mentions and watched words in the captions that a (captions,) mask selects."""
+
+        def only(captions: list[int]) -> list[int]:
+            return [k for k in captions if kept[k]]
+
         rows = kept[self.mentions.caption]
-        lists = {name: [k for k in getattr(self, name) if kept[k]] for name in ("quoting", "asking", "marking", "plain")}
-        watched = self.watched.only(kept[self.watched.caption])
-        return self._replace(mentions=self.mentions.only(rows), watched=watched, look=self.look[rows], **lists)
+        return self._replace(
+            mentions=self.mentions.only(rows),
+            watched=self.watched.only(kept[self.watched.caption]),
+            look=self.look[rows],
+            quoting=only(self.quoting),
+            asking=only(self.asking),
+            marking=only(self.marking),
+            plain=only(self.plain),
+        )
 
 
 class BatchMatcher:
