@@ -22,6 +22,7 @@ from statistics import median
 from sentences import invented_captions
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+from scapo_eval.base.ids import canonical_image_id
 from scapo_eval.claiming.claim import KINDS, ClaimKind
 from scapo_eval.claiming.rules import MEMORY
 from scapo_eval.files.json_text import iter_records
@@ -84,7 +85,7 @@ def main() -> int:
     vocabulary = Vocabulary.load(options.vocabulary)
     if options.captions:
         records = [record for path in options.captions for _, record in iter_records(path)]
-        rows = list({(str(record["image_id"]), str(record["caption"])): None for record in records})
+        rows = list({(canonical_image_id(record["image_id"]), str(record["caption"])): None for record in records})
     else:
         rows = [(str(k // 4), text) for k, text in enumerate(invented_captions(vocabulary, 8 * RESPONSES, seed=1))]
     random.Random(5).shuffle(rows)

@@ -230,6 +230,7 @@ class _Reading:
         self.texts = texts
         self.written = list[str]()
         self.tokens = tokens = tokens_of(texts)
+        self.sets = _sets().take(tokens.code)
         self.mention, self.first, self.last = _things(tokens, mentions, uses)
         self.caption = mentions.caption[self.mention]
         self.label = mentions.label_id[self.mention].astype(np.int64)
@@ -256,25 +257,31 @@ class _Reading:
         channel[self.gap[self._may_lead_later()]] |= rules.LATER
         channel[self.behind[self._may_begin_inverted()]] |= rules.INVERTS
         self.flags = flags
+        nouns = self._noun_phrases()
+        channel[nouns] |= rules.NOUN
+        channel[self.gap[self._may_lead(np.flatnonzero(nouns))]] |= rules.LEADS
         channels = np.empty((rules.PHRASES + 1, size), dtype=np.int32)
         for cells, alike in zip(channels, rules.ALIKE, strict=False):
             np.bitwise_or(alike.take(tokens.code), flags, out=cells)
         channels[rules.PHRASES] = channel
         self.tape = Rules(channels)
 
+    def _at(self, name: str) -> Ints:
+        """Returns the places of the words in a set."""
+        return np.flatnonzero((self.sets & _SEARCHED[name]) > 0)
+
     def _has(self, name: str, begin: Ints) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that follow a word from a set. The word must lie between a given place
         (inclusive) and the thing.
         """
-        at = np.flatnonzero(_is_of(name)[self.tokens.code])
+        at = self._at(name)
         has: NDArray[np.bool_] = np.append(at, len(self.tokens.code))[np.searchsorted(at, begin)] < self.first
         return has
 
     def _is_of_pronoun(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that a pronoun has or does something to: "They hold a cup and sit"."""
         subject, having, end = (
-            np.append(-1, at)[np.searchsorted(at, self.first)]
-            for at in (np.flatnonzero(_is_of(name)[self.tokens.code]) for name in ("subject", "having", "ends"))
+            np.append(-1, at)[np.searchsorted(at, self.first)] for at in map(self._at, ("subject", "having", "ends"))
         )
         mask: NDArray[np.bool_] = (subject >= self.gap) & (having > subject) & (end < subject)
         return mask
@@ -282,7 +289,7 @@ class _Reading:
     def _may_go_on(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that may be preceded by a later verb of the clause."""
         code = self.tokens.code
-        finite = np.flatnonzero(_is_of("finite")[code])
+        finite = self._at("finite")
         joined = finite[_is_of("and")[code[finite - 1]]]
         following = np.append(joined, len(code))[np.searchsorted(joined, self.gap + 1)]
         may: NDArray[np.bool_] = (following < self.first) | _is_of("with")[code[self.gap]]
@@ -291,13 +298,56 @@ class _Reading:
     def _may_lead_later(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things that are preceded by a comma and a verb, a participle or "with"."""
         code = self.tokens.code
-        leads = np.flatnonzero(_is_of("leading_later")[code])
+        leads = self._at("leading_later")
         leads = leads[_is_of("comma")[code[leads - 1]]]
         starting = _is_of("starting")
         follows = starting[code[leads]] | starting[code[leads + 1]] | starting[code[leads + 2]]
         leads = leads[follows | _is_of("verb_or_with")[code[leads]]]
         may: NDArray[np.bool_] = np.append(leads, len(code))[np.searchsorted(leads, self.gap + 2)] < self.first
         return may
+
+    def _noun_phrases(self) -> NDArray[np.bool_]:
+        """Returns a (words,) mask of the words from which the words to the next thing form the beginning of its noun
+        phrase.
+        """
+        code, begins = self.tokens.code, np.zeros(len(self.tokens.code), dtype=bool)
+        begins[self.first] = True
+        starts: NDArray[np.bool_] = begins.copy()
+        at, ahead = self.first, np.full(len(self.first), rules.LAST_ROLES)
+        for _ in range(rules.LONGEST):
+            at = at - 1
+            free = ~begins[at]
+            at, ahead = at[free], ahead[free]
+            role = rules.ROLE[code[at]]
+            starts[at[role & rules.FIRST_ROLES > 0]] = True
+            at = at[role & ahead & rules.ROLES_BEHIND[code[at - 1]] > 0]
+            ahead = rules.ROLES_AHEAD[code[at]]
+        what = self._at("what")  # "on what appears to be a road"
+        what = what[_is_of("guesses")[code[what + 1]] & ~(begins[what] | begins[what + 1] | begins[what + 2])]
+        is_to = _is_of("to")[code[what + 2]]
+        is_be = is_to & _is_of("be")[code[what + 3]] & ~begins[what + 3]
+        behind = what + 2 + (is_to | _is_of("like")[code[what + 2]]) + is_be
+        starts[what] = starts[behind]
+        return starts
+
+    def _may_lead(self, nouns: Ints) -> NDArray[np.bool_]:
+        """Returns a (things,) mask of the things to which a relation may lead. The words of the relation must precede
+        the noun phrase of the thing, or that of an earlier thing in a list.
+
+        Args:
+            nouns: First words of noun phrases.
+        """
+        before = self.tokens.code[nouns - 1]
+
+        def are_near(places: Ints) -> NDArray[np.bool_]:
+            near = np.append(places, len(self.flags))[np.searchsorted(places, self.gap + 1)]
+            are: NDArray[np.bool_] = near <= self.first
+            return are
+
+        ends = nouns[_ends_relation()[self.tokens.code[nouns - 2], before]]
+        listed = are_near(nouns[_is_of("joining")[before]]) & self._has("listing", self.gap)
+        # behind "he is surfing", the words after a thing are also read
+        return are_near(ends) | listed | self._has("pronoun", self.gap)
 
     def _later(self) -> tuple[Ints, Ints]:
         """Returns the later parts of clauses, as in "The horse is calm and slow, standing there, and is brown".
@@ -306,14 +356,14 @@ class _Reading:
             (parts,) arrays: the thing before each part, and the comma or "and" with which the part begins.
         """
         code = self.tokens.code
-        commas, joints = np.flatnonzero(_is_of("comma")[code]), np.flatnonzero(_is_of("and")[code])
+        commas, joints = self._at("comma"), self._at("and")
         after, behind = code[commas + 1], code[commas + 2]
         commas = commas[_is_of("doing")[after] | (_is_of("adverb")[after] & _is_of("doing")[behind])]
         joints = joints[_is_of("going_on")[code[joints + 1]]]
         at = np.sort(np.append(commas, joints))
         thing = np.searchsorted(self.behind, at, side="right") - 1
         thing, at = thing[thing >= 0], at[thing >= 0]
-        breaks, begin = np.flatnonzero(_is_of("breaking")[code]), self.behind[thing]
+        breaks, begin = self._at("breaking"), self.behind[thing]
         end = np.append(breaks, len(code))[np.searchsorted(breaks, begin)]
         kept = (at > begin) & (at < np.minimum(end, begin + REACH))
         return thing[kept], at[kept]
@@ -321,7 +371,7 @@ class _Reading:
     def _may_begin_inverted(self) -> NDArray[np.bool_]:
         """Returns a (things,) mask of the things whose sentence or clause may begin with a relation."""
         code = self.tokens.code
-        starts = np.flatnonzero(_is_of("starting")[code])
+        starts = self._at("starting")
         before = code[starts - 1]
         begins = _is_of("begins")[before] | (_is_of("doing")[before] & _is_of("begins")[code[starts - 2]])
         starts = starts[begins | _is_of("and")[before]]
@@ -336,7 +386,7 @@ class _Reading:
         The other one may also begin the next sentence: "One man sits. Another man stands."
         """
         code = self.tokens.code
-        ones, others, ends = (np.flatnonzero(_is_of(name)[code]) for name in ("one", "others", "stops"))
+        ones, others, ends = map(self._at, ("one", "others", "stops"))
         other, end = (np.append(at, len(code))[np.searchsorted(at, ones, side="right")] for at in (others, ends))
         begins = end + 1 + _is_of("the")[np.append(code, [0, 0])[np.minimum(end + 1, len(code))]]
         among: Ints = ones[((other < end) | (other == begins)) & (other <= ones + _ONE_SEES)]
@@ -357,7 +407,7 @@ class _Reading:
     def _quoted(self) -> NDArray[np.bool_]:
         """Returns a (words,) mask of the words between quotation marks, which do not describe the image."""
         inside = np.zeros(len(self.tokens.code), dtype=bool)
-        marks = np.flatnonzero(_is_of("quotes")[self.tokens.code])
+        marks = self._at("quotes")
         for caption in self._captions_of(marks):
             opened = None
             begin, end = self._words_of(caption)
@@ -391,7 +441,7 @@ class _Reading:
 
         others = free
         if not set(kinds) - {"presence", "count"}:  # only attributes that restrict a count
-            sentence = np.searchsorted(np.flatnonzero(_is_of("ends")[code]), self.first)
+            sentence = np.searchsorted(self._at("ends"), self.first)
             others = free & np.isin(sentence, sentence[k[rows[:, 0] == _COUNT]])
         relations, root, with_led = self._relations(np.flatnonzero(others & self._follows_another()))
         says = _is_of("saying")[code[self.behind]] | _is_of("colored")[code[self.last]]
@@ -434,6 +484,7 @@ class _Reading:
         given by ``at``.
         """
         kind, value, first, last, category, use, _ = rows.T
+        of_word = rules.VALUES_OF[np.minimum(value, -1), self.tokens.code[at + last]]
         base = self.tokens.base[self.caption[k]]
         none = np.full(len(k), -1)
         use = np.maximum(use, self.use[k])
@@ -443,7 +494,7 @@ class _Reading:
             k,
             kind,
             none if other is None else self.label[other],
-            value,
+            np.where(value < 0, of_word, value),
             category,
             self.tokens.start[at + first] - base,
             self.tokens.end[at + last] - base,
@@ -511,7 +562,7 @@ class _Reading:
             For each phrase that states a position: its first word, its span in the text of the batch, and its noun.
         """
         lowered, code, start = self.tokens.lowered, self.tokens.code, self.tokens.start
-        anchors = np.flatnonzero(_is_of("places")[code])
+        anchors = self._at("places")
         near, far = _is_of("the")[code[anchors - 1]], _is_of("the")[code[anchors - 2]]
         leads = np.where(near, anchors - 2, anchors - 3)[near | far]
         leads = leads[_is_of("before_places")[code[leads]]]
@@ -544,7 +595,7 @@ class _Reading:
     def _itself(self) -> Ints:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
-        first = np.flatnonzero(_is_of("itself")[code]) - 2
+        first: Ints = self._at("itself") - 2
         first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
         byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
         for k in (0, 1):
@@ -569,8 +620,7 @@ class _Reading:
     # ---- what is written
 
     def _texts(self) -> Ints:
-        code = self.tokens.code
-        candidates = self._captions_of(np.flatnonzero(_is_of("quotes")[code] | _is_of("reading")[code]))
+        candidates = self._captions_of(np.append(self._at("quotes"), self._at("reading")))
         rows = [row for caption in candidates for row in self._texts_of(caption)]
         return np.array(rows, dtype=np.int64).reshape(-1, 12)
 
@@ -629,7 +679,7 @@ class _Chain:
         self._tape = reading.tape
         # as memory views, which return plain integers and are not copied
         self._first, self._last, self._gap = reading.first.data, reading.last.data, reading.gap.data
-        self._caption, self._label = reading.caption.data, reading.label.data
+        self._caption, self._label, self._code = reading.caption.data, reading.label.data, reading.tokens.code.data
         self._agent, self._clothes, self._person = (
             reading.is_agent.data,
             reading.is_clothes.data,
@@ -714,7 +764,7 @@ class _Chain:
         self.found += (subject, other, at, *(row if use is None else (*row[:5], use, 0)))
 
     def _word(self, place: int) -> str:
-        return self._tape.plain_word(place)
+        return _WORD[self._code[place]]
 
     def _words(self, first: int, stop: int) -> list[str]:
         return [self._word(place) for place in range(first, stop)]
@@ -776,7 +826,6 @@ class _Chain:
         is_thing = k + 1 < len(self._first) and self._first[k + 1] == behind + 1
         if self._word(behind + 1) in SETS["parts"] and not self._agent[k] and not is_thing:
             return None  # "near the water's edge"
-        self._tape.start_at(behind + 1)
         return k + 1 if self._tape.is_phrase(behind + 1) else 0
 
     def _subject(self, k: int, led: Led, at: int, other: int) -> int | None:
@@ -892,7 +941,7 @@ def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -
 
 @cache
 def _is_of(name: str) -> NDArray[np.bool_]:
-    """Returns a (codes,) mask of the words in a set, for searching whole batches for these words."""
+    """Returns a (codes,) mask of the words in a set."""
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
         "and": lambda word: word == "and",
@@ -919,6 +968,14 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "itself": lambda word: word.split("-")[0] in ("image", "picture", "photo", "photograph", "frame", "scene"),
         "one": lambda word: word == "one",
         "others": lambda word: word in ("another", "other", "others"),
+        "joining": rules.JOINING.__contains__,
+        "listing": rules.LISTING.__contains__,
+        "pronoun": rules.PRONOUNS.__contains__,
+        "guesses": SETS["guesses"].__contains__,
+        "what": lambda word: word == "what",
+        "to": lambda word: word == "to",
+        "be": lambda word: word == "be",
+        "like": lambda word: word == "like",
         "places": lambda word: word.split("-")[0] in WORDS["places"],
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",
@@ -931,6 +988,33 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "with": lambda word: word == "with",
     }
     return np.array([of[name](word) for word in words])
+
+
+_SEARCHED = {
+    name: 1 << k
+    for k, name in enumerate(
+        "apart apart_or_being subject having ends finite leading_later what comma and breaking starting one others"
+        " stops quotes places itself reading listing pronoun".split()
+    )
+}
+"""The sets whose words are searched for in whole batches, each with its bit."""
+
+
+@cache
+def _sets() -> NDArray[np.uint32]:
+    """Returns the (codes,) sets to which a word belongs, as the sum of their bits."""
+    bits = [_is_of(name) * np.uint32(bit) for name, bit in _SEARCHED.items()]
+    return np.array(np.sum(bits, axis=0), dtype=np.uint32)
+
+
+@cache
+def _ends_relation() -> NDArray[np.bool_]:
+    """Returns a (codes, codes) mask of the pairs of words that may end a relation."""
+    mask = np.zeros((len(_WORD), len(_WORD)), dtype=bool)
+    for words in rules.ENDING:
+        before = _WORD.index(words[0]) if len(words) > 1 else slice(None)
+        mask[before, _WORD.index(words[-1])] = True
+    return mask
 
 
 @lru_cache(maxsize=8)
@@ -965,6 +1049,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
+_WORD = codes().words
 _EDGES = " .,;:"
 _CLAUSES = frozenset(("that", "as", "while", "because", "so", "if", "where"))
 _OF_OTHERS = frozenset(("the", "this", "that", "another", "one", "each", "some", "what", "others"))

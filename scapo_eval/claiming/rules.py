@@ -8,7 +8,7 @@ where objects or position phrases begin. The result identifies each word by its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,19 +35,20 @@ REACH = 18
 BEGINS, GOES_ON, PASSES = 1, 2, 4
 """Flags of a cell: the word begins an object, is a later word of an object, begins a phrase for a position."""
 
-EXACT, BETWEEN_WORDS, NOUN_WORDS, PHRASES = range(4)
-"""Channels of cells: words with flags; the same, but words are alike that are so for :meth:`Rules.between` and
-:meth:`Rules.located`, or for :meth:`Rules.is_phrase`; phrases for a position and other flags.
+BEFORE_WORDS, BEHIND_WORDS, BETWEEN_WORDS, PHRASES = range(4)
+"""Channels of cells: words with flags, where words are alike that are so for :meth:`Rules.before`, for
+:meth:`Rules.behind`, or for :meth:`Rules.between` and :meth:`Rules.located`; phrases and other flags.
 """
 
 FLAGS = 3  # bits of flags in a cell, before the code of its word
-LENGTH = 63
+LENGTH = 15
 """Mask of the channel PHRASES: number of words of the phrase for a position that begins there."""
 
-OTHERS, AGAIN, INVERTS, LATER = 64, 128, 256, 512
+OTHERS, AGAIN, INVERTS, LATER, LEADS, NOUN = 16, 32, 64, 128, 256, 512
 """Flags of the channel PHRASES: "another" or "others" follows in the sentence. Of the first word behind an object: a
 later verb may precede the next object; the sentence or clause of the object may begin with a relation; a comma and a
-verb, a participle or "with" precede the next object.
+verb, a participle or "with" precede the next object; a relation may lead to it. The words from here to the next object
+form the beginning of its noun phrase.
 """
 
 ENDED = 10  # bits of the channel PHRASES before the length of a phrase that ends there
@@ -64,9 +65,15 @@ _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesse
 _WAY = _ON_THE_WAY | {"mid-air"}
 _PASSED = _ON_THE_WAY - _DOING.keys() - _POSED.keys()
 STARTING = {
-    phrase[0]: [(words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0]]
+    phrase[0]: tuple((words, cue, value) for words, cue, value in CUES.phrases if words[0] == phrase[0])
     for phrase, _, _ in CUES.phrases
 }
+_LEADING = frozenset(STARTING)
+ENDING = frozenset(words[-2:] for words, _, _ in CUES.phrases)
+"""The last one or two words of each relation."""
+LISTING = frozenset(words[0] for words, cue, _ in CUES.phrases if cue.category in LISTED)
+"""Words that begin a relation to each thing in a list."""
+JOINING = _GUESSES | {"and", ",", "or"}
 _TO = ("to", "be")
 _PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # maximum number of unlisted words between an attribute and its thing: "a red double-decker tour bus"
@@ -76,11 +83,11 @@ _KINDS_IN_ING = frozenset(("running", "walking", "dancing", "climbing", "parked"
 VERBS = FINITE_BE | SETS["finite"]
 _POSSESSIVES = frozenset(("its", "his", "her", "their"))
 _OWN = _POSSESSIVES | {"both", "one"}
-_PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
-_OBJECT_PRONOUNS = _PRONOUNS | {"other", "another"}
-CLAUSES = _PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
+PRONOUNS = frozenset(("he", "she", "they", "it", "him", "her", "them", "you"))
+_OBJECT_PRONOUNS = PRONOUNS | {"other", "another"}
+CLAUSES = PRONOUNS | frozenset("that which who whose what where when while as because if so there but".split())
 """Words that begin a clause with a subject of its own."""
-_SAYING = BEING | VERBS | _PRONOUNS
+_SAYING = BEING | VERBS | PRONOUNS
 _OF_THE = frozenset(("the", "a", "an", "this", "its", "his", "her", "their"))
 _AFTER_A_COMMA = frozenset(("which", "who", "that", "is", "are", "was", "were"))
 GOING_ON = FINITE_BE | {"appears", "appear", "seems", "seem"}
@@ -103,7 +110,7 @@ BARE = (
 """Words that, directly before an object, exclude further claims to the left of them."""
 BEFORE_A_SENTENCE = frozenset('.!?;:"”') | {""}
 COLORED = frozenset(("painted", "colored"))
-_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | _PRONOUNS
+_STATES = frozenset(word for word, (cue, _) in _ATTRIBUTES.items() if cue.category == "state") | PRONOUNS
 SAYING = frozenset({",", "and", "visible", "which", "who", "that", "not", "made", "constructed", *COLORED}).union(
     BEING, _GUESSES, SETS["skipped"], _DOING, _POSED, _STATES
 )
@@ -208,7 +215,7 @@ class Rules(Tape):
         reads: Channel from which words are read.
     """
 
-    reads = EXACT
+    reads = BEFORE_WORDS
 
     def word(self, place: int) -> str:
         """Returns the word at a place, or the word that represents it among words that the rules treat alike."""
@@ -217,10 +224,6 @@ class Rules(Tape):
         if value is None:
             value = self.noted[distance] = self.cells[place + self.reads * self.size]
         return _WORD[value >> FLAGS]
-
-    def plain_word(self, place: int) -> str:
-        """Returns a word without recording that it was read."""
-        return _WORD[self.cells[place] >> FLAGS]
 
     def begins(self, place: int) -> bool:
         """Returns True if an object begins at a word."""
@@ -253,7 +256,7 @@ class Rules(Tape):
     def _row(
         self,
         kind: ClaimKind,
-        value: str,
+        value: str | int,
         first: int,
         last: int,
         cue: ClaimCue,
@@ -262,7 +265,7 @@ class Rules(Tape):
     ) -> Row:
         return (
             KINDS.index(kind),
-            VALUES.of(value),
+            VALUES.of(value) if isinstance(value, str) else value,
             first - self.at,
             last - self.at,
             VALUES.of(cue.category),
@@ -276,15 +279,15 @@ class Rules(Tape):
         """Yields the counts and attributes that the words before an object state. The object begins at the place of the
         rule.
         """
-        self.reads = EXACT
+        self.reads = BEFORE_WORDS
         j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
-                cue, value = self._attribute(word)
+                cue = self._attribute(word)
                 begin = j
                 while cue.category == "color" and not self.is_thing(begin - 1) and self.word(begin - 1) in _SHADES:
                     begin -= 1
-                yield self._row("attribute", value, begin, j, cue, use)  # type: ignore[arg-type]
+                yield self._row("attribute", OF_ATTRIBUTE, begin, j, cue, use)  # type: ignore[arg-type]
                 last_attribute = j = begin
             elif word in _COUNTS:
                 yield from self._count(j, _COUNTS[word], j)
@@ -305,9 +308,8 @@ class Rules(Tape):
             elif word in SETS["others"]:
                 pass
             elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
-                cue, value = _DOING[word]  # "a sleeping cat"
-                if word.endswith(("ing", "ed")):
-                    yield self._row("attribute", value, j, j, cue, use, AGENT)  # type: ignore[arg-type]
+                if word.endswith(("ing", "ed")):  # "a sleeping cat"
+                    yield self._row("attribute", OF_DOING, j, j, _DOING[word][0], use, AGENT)  # type: ignore[arg-type]
                     last_attribute = j
                 else:
                     return
@@ -324,7 +326,7 @@ class Rules(Tape):
         return self.word(j) in _ATTRIBUTES or bool(_color_in(self.word(j)))
 
     def _is_color(self, j: int) -> bool:
-        return self._is_attribute(j) and self._attribute(self.word(j))[0].category == "color"
+        return self._is_attribute(j) and self._attribute(self.word(j)).category == "color"
 
     def _is_led(self, j: int) -> bool:
         """Returns True if a participle may follow a word in a noun phrase."""
@@ -332,8 +334,8 @@ class Rules(Tape):
         return word in SETS["articles"] or word in _COUNTS or self._is_attribute(j)
 
     @staticmethod
-    def _attribute(word: str) -> tuple[ClaimCue, str]:
-        return _ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)]
+    def _attribute(word: str) -> ClaimCue:
+        return (_ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)])[0]
 
     def _count(self, j: int, entry: tuple[ClaimCue, str], last: int) -> Iterator[Row]:
         cue, value = entry
@@ -369,7 +371,7 @@ class Rules(Tape):
 
     def behind(self) -> Iterator[Row]:
         """Yields attributes and actions after an object: "the bus is red", "a man standing", "made of wood"."""
-        self.reads = EXACT
+        self.reads = BEHIND_WORDS
         j = self.at
         while (passed := self.passed(j)) or self.word(j) == "visible":
             j += passed or 1
@@ -400,7 +402,7 @@ class Rules(Tape):
                 negated = True
             elif verb and (word in _PASSED or self.passed(j)) and word not in SETS["looking"]:
                 j += max(self.passed(j) - 1, 0)
-            elif word in _PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
+            elif word in PRONOUNS and (self.word(j - 1) in SETS["prepositions"] or self.word(j + 1) in BEING):
                 # "the sky above them is clear", "the board he is riding is white"
                 if self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                     j += 2 + (self.word(j + 3) in SETS["prepositions"])
@@ -462,8 +464,8 @@ class Rules(Tape):
         entry = _ATTRIBUTES.get(self.word(j))
         if entry and entry[0].category == "material" and not self.is_thing(j) and not self.is_thing(j + 1):
             for place in range(first, j + 1):
-                cue, value = self._attribute(self.word(place))
-                yield self._row("attribute", value, place, place, cue, use, by_root)
+                cue = self._attribute(self.word(place))
+                yield self._row("attribute", OF_ATTRIBUTE, place, place, cue, use, by_root)
 
     def _doings(self, j: int, use: Use, by_root: int) -> Iterator[Row]:
         """Yields the consecutive actions of an object, as in "resting or possibly sleeping"."""
@@ -473,7 +475,7 @@ class Rules(Tape):
             if value == "running":  # not a motion of the thing: "a road running along"
                 conditions |= AGENT
             if not self._has_object(j):
-                yield self._row("attribute", value, j, j, cue, use, conditions | DOER)
+                yield self._row("attribute", OF_DOING, j, j, cue, use, conditions | DOER)
             j += 1
             if self.word(j) not in ("and", "or") and (self.word(j) != "," or not self.word(j + 1).endswith("ing")):
                 return
@@ -497,7 +499,7 @@ class Rules(Tape):
             return (follows, self.word(j + 2)) not in _VIEWERS and self.word(j + 2) not in _SIDES
         if word not in SETS["done_to"]:
             return follows in _OBJECTS and word not in ("standing", "sitting")
-        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, STARTING, SETS["not_done_to"]))
+        named = not any(follows in words for words in (_ENDS, _PASSED, _DIRECTIONS, _LEADING, SETS["not_done_to"]))
         return self.begins(j + 1) or follows in _OBJECTS or (follows.isalpha() and named and not follows.endswith("ly"))
 
     def _predicates(self, j: int, use: Use, conditions: int, alone: bool | None = None) -> Iterator[Row]:
@@ -522,9 +524,9 @@ class Rules(Tape):
                 j -= 1  # "is dark": a shade alone
             if not self._is_attribute(j) or self.goes_on(j):
                 break
-            cue, value = self._attribute(self.word(j))
+            cue = self._attribute(self.word(j))
             colored = cue.category == "color"
-            rows.append(self._row("attribute", value, begin if colored else j, j, cue, use, conditions))
+            rows.append(self._row("attribute", OF_ATTRIBUTE, begin if colored else j, j, cue, use, conditions))
             j += 1
             if self.word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
                 j += 1
@@ -562,7 +564,7 @@ class Rules(Tape):
         elif value not in ("down", "up"):
             holds |= follows in ("to", "away", "back", "toward", "towards") or follows.endswith("ly")
         if holds:
-            yield self._row("attribute", value, j, j, cue, use, conditions)
+            yield self._row("attribute", OF_POSED, j, j, cue, use, conditions)
 
     def _past_mix(self, j: int) -> int:
         """Returns the position after words such as "mix of" or "shades of", or 0 for other words."""
@@ -608,7 +610,8 @@ class Rules(Tape):
         lacking = at + (self.word(at) == ",")
         if self.outside(lacking) == "without" and self.is_phrase(lacking + 1):
             return Between(apposed=True)  # "a tree, without leaves, standing": the tree is
-        led = self._relation(at) or self._later() or self._with_own()
+        leads = self.cell(at, PHRASES) & LEADS
+        led = (self._relation(at) or self._later() or self._with_own()) if leads else None
         if led is not None:
             return Between(led=self._from_here(led))
         if (inverted := self._on_which()) is not None:
@@ -616,7 +619,7 @@ class Rules(Tape):
         item = after_and = self._item(at)
         if self.word(at) != "and" and (joint := self._and_behind_states()):
             after_and = self._item(joint)
-        return Between(item=item, after_and=after_and, again=self._again())
+        return Between(item=item, after_and=after_and, again=self._again() if leads else None)
 
     def _from_here(self, led: Led) -> Led:
         row = self._row("relation", led.value, led.first, led.last, led.cue, led.use)
@@ -643,7 +646,7 @@ class Rules(Tape):
             there = be = True
             j += 2
         j += be
-        if comma and not be and self.word(j) in _PRONOUNS and self.word(j + 1) in FINITE_BE:
+        if comma and not be and self.word(j) in PRONOUNS and self.word(j + 1) in FINITE_BE:
             j += 2 + (self.word(j + 2) == "on")  # "Over the shirt, he has on a coat"
         if not (comma or be) or (there and not be) or (comma and be and not there) or not self._is_up_to(j):
             return None
@@ -834,7 +837,7 @@ class Rules(Tape):
                 comma, which = False, True
             elif j == first and word in SETS["skipped"] and self.word(j + 1) in BEING:
                 pass  # "the sky above is"
-            elif j == first and word in _PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
+            elif j == first and word in PRONOUNS and self.word(j + 1) in BEING and self.word(j + 2).endswith("ing"):
                 j += 2  # "the wave he is riding is"
             elif verb and word in ("a", "an") and self._is_said(j - 1) and (behind := self._past_kind(j + 1)):
                 j = behind - 1  # "is a male with"
@@ -985,40 +988,7 @@ class Rules(Tape):
 
     def is_phrase(self, first: int) -> bool:
         """Returns True if the words from a place to the next object form the beginning of the object's noun phrase."""
-        reads, self.reads = self.reads, NOUN_WORDS
-        is_phrase = self._is_phrase(first)
-        self.reads = reads
-        return is_phrase
-
-    def _is_phrase(self, first: int) -> bool:
-        j = first
-        if self.word(j) == "what" and self.word(j + 1) in _GUESSES:  # "on what appears to be a road"
-            words = self._words(first)
-            j += 0 if len(words) < 3 else 2 + (words[2] in ("to", "like")) + (tuple(words[2:4]) == _TO)
-            first = j
-        before = ""
-        while (word := self.outside(j)) is not None:
-            if word == "of":
-                if before not in SETS["parts"] and before not in _COLLECTIONS:
-                    return False
-            elif word in ("and", ",", "or"):
-                follows = self.word(j + 1)
-                also = word == "," and follows[:1].isalpha() and follows not in _ENDS and not _is_verb(follows)
-                if not _listed(before) or self.begins(j + 1) or not (also or _listed(follows)):
-                    return False  # "in a large, modern building"
-            elif word in OWNING:
-                if not before.isalpha() or before in _ENDS:  # "in front of the figure's face"
-                    return False
-            elif word in SETS["articles"]:
-                if j > first and before not in ("of", "all", "both") and word != "other":
-                    return False
-            elif word in _ENDS or not word[:1].isalnum() or (_is_verb(word) and not _listed(word)):
-                return False
-            before = word
-            j += 1
-            if j - first > LONGEST:
-                return False
-        return True
+        return self.cell(first, PHRASES) & NOUN > 0
 
     # ---- where in the picture
 
@@ -1104,6 +1074,31 @@ def _listed(word: str) -> bool:
     return word in _ATTRIBUTES or word in _SHADES or bool(_color_in(word))
 
 
+def _role(word: str) -> int:
+    """Returns the role of a word in the noun phrase before a noun, or 0 if the word cannot be part of it."""
+    if word in ("and", "or", ","):
+        return _COMMA if word == "," else _AND
+    if word == "of" or word in OWNING:
+        return _OF if word == "of" else _OWNER
+    if word in SETS["articles"] and word != "other":
+        return _ARTICLE
+    ends = word in _ENDS - SETS["articles"] or not word[:1].isalnum() or (_is_verb(word) and not _listed(word))
+    return 0 if ends else _PLAIN
+
+
+def _roles_behind(word: str) -> int:
+    """Returns the roles of words that may follow a word in a noun phrase."""
+    roles = _PLAIN | _ARTICLE * (word in ("of", "all", "both"))
+    roles |= _OF * (word in SETS["parts"] or word in _COLLECTIONS) | (_AND | _COMMA) * _listed(word)
+    return roles | _OWNER * (word.isalpha() and word not in _ENDS)
+
+
+def _roles_ahead(word: str) -> int:
+    """Returns the roles of words that may precede a word in a noun phrase, such as a comma in "a large, modern"."""
+    also = word[:1].isalpha() and word not in _ENDS and not _is_verb(word)
+    return ~(_AND | _COMMA) | (_AND | _COMMA) * _listed(word) | _COMMA * also
+
+
 def _is_verb(word: str) -> bool:
     return len(word) > 4 and word.endswith("ing") and "-" not in word and word not in SETS["nouns_in_ing"]
 
@@ -1112,7 +1107,7 @@ _OF_NONE = frozenset(("line", "row", "number", "group", "crowd", "herd", "flock"
 
 
 def _alike(*rules: str) -> NDArray[np.int64]:
-    """Returns a (codes,) array with the representative of each code, for rules that do not return words.
+    """Returns a (codes,) array with the representative of each code.
 
     Words are alike if the rules cannot tell them apart. This is the case if the words occur in the same lists among the
     lists that the rules use, and do not differ in any property that the rules check. Moreover, neither a relation nor
@@ -1131,30 +1126,58 @@ def _alike(*rules: str) -> NDArray[np.int64]:
         code_of += [known[name].__code__ for name in new if hasattr(known.get(name), "__code__")]
         code_of += [constant for constant in code.co_consts if hasattr(constant, "co_consts")]
         constants.update(code.co_consts)
-    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, dict, tuple))]
+    names -= {"SETS", "WORDS"}
+    lists: list[Any] = [known[name] for name in names if isinstance(known.get(name), (frozenset, set, dict, tuple))]
     lists += [SETS[name] for name in constants if name in SETS]
     groups: list[Any] = [phrase for phrase, _, _ in CUES.phrases] if "STARTING" in names else []
     groups += [group for group in (*constants, *lists) if isinstance(group, (tuple, frozenset))]
     groups += [group for words in lists for group in words if isinstance(group, tuple)]
+    groups += [tuple(word.split()) for words in lists for word in words if isinstance(word, str) and " " in word]
     named = constants.union(*(group for group in groups if group not in lists or isinstance(group, tuple)))
     stands: dict[object, int] = {}
     alike = np.arange(len(_WORD))
     for number, word in enumerate(_WORD):
         ending = next((end for end in _ENDINGS if end in named and word.endswith(end)), "")
-        is_alpha = word.isalpha() and "isalpha" in names
-        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, bool(_color_in(word)), "-" in word
-        listed = tuple(word in words for words in lists)
+        is_alpha, is_decimal = word.isalpha() and "isalpha" in names, word.isdecimal() and "isdecimal" in names
+        form = word[:1].isalnum(), word[:1] == "\n", ending, len(word) > 4, is_alpha, is_decimal, "-" in word
+        listed = bool(_color_in(word)), *(_entry(words, word, named) for words in lists)
         alike[number] = number if word in named else stands.setdefault((form, listed), number)
     return alike
 
 
+def _entry(words: Any, word: str, named: Container[object]) -> object:
+    """Returns what rules ask about a word in a list, or None if the list does not contain it."""
+    if word not in words or not isinstance(words, dict) or words is STARTING:
+        return word in words or None
+    cue, value = words[word]
+    return cue.category, value if words is _COUNTS or words is _COLLECTIONS or value in named else ""
+
+
+def _value(words: Mapping[str, tuple[ClaimCue, str]], word: str) -> int:
+    """Returns the number of the canonical word of an attribute or action."""
+    entry = words.get(word) or words.get(_color_in(word))
+    return VALUES.of(entry[1] if entry else "")
+
+
+_PLAIN, _ARTICLE, _OF, _OWNER, _AND, _COMMA = (1 << k for k in range(6))
+FIRST_ROLES = _PLAIN | _ARTICLE
+LAST_ROLES = ~(_AND | _COMMA)
+ROLE, ROLES_BEHIND, ROLES_AHEAD = (np.array(list(map(of, _WORD))) for of in (_role, _roles_behind, _roles_ahead))
+"""(codes,) tables of the roles of words in noun phrases."""
 VALUES = _Values()
+OF_POSED, OF_DOING, OF_ATTRIBUTE = -3, -2, -1
+VALUES_OF = np.array([[_value(words, word) for word in _WORD] for words in (_POSED, _DOING, _ATTRIBUTES)])
+"""(3, codes) values of claims. A row with one of the three numbers above as its value has that of its last word."""
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
 ALIKE = tuple(
     (codes << FLAGS).astype(np.int32)
-    for codes in (np.arange(len(_WORD)), _alike("between", "located"), _alike("is_phrase"))
+    for codes in (
+        _alike("before"),
+        _alike("behind"),
+        _alike("between", "located"),
+    )
 )
-"""Cells of the words in the channels EXACT, BETWEEN_WORDS and NOUN_WORDS."""
+"""Cells of the words in the channels BEFORE_WORDS, BEHIND_WORDS and BETWEEN_WORDS."""
 BEFORE_RULE, BEHIND_RULE, BETWEEN_RULE, LOCATED_RULE = range(4)
 MEMORY = Memory((Rules.before, Rules.behind, Rules.between, Rules.located), 7)

@@ -77,23 +77,23 @@ def _stand_in(character: str) -> str:
     return _OTHER.get(character) or (_LETTER if lower.isalpha() else _WORD if character.isalnum() else "\x01")
 
 
-_LETTER, _WORD = "\x05", "\x07"  # replaced by Q and Z, which lower-case text does not contain
+_LETTER, _WORD = "\x05", "\x07"
+_LOWERED = bytes(range(256)).lower().replace(_LETTER.encode(), b"Q").replace(_WORD.encode(), b"Z")
+"""Table of the lower-case bytes. Lower-case text contains neither Q nor Z."""
 _REPLACED = re.compile("[^\\x00-\\x1b\\x20-\\x7f]")
 _RESERVED = "\0\x02\x03\x04\x06" + _LETTER + _WORD
-_CONTROL = str.maketrans(_RESERVED, "\x01" * len(_RESERVED))
 
 
-def _lowered(texts: Sequence[str]) -> str:
+def _lowered(texts: Sequence[str]) -> bytearray:
     """Returns the texts in lower-case ASCII, with AHEAD NUL characters before, between and after them. The lengths of
     the texts do not change.
     """
     together = "".join(texts)
-    if any(map(together.__contains__, _RESERVED)):
-        texts = [text.translate(_CONTROL) for text in texts]
+    for character in filter(together.__contains__, _RESERVED):
+        texts = [text.replace(character, "\x01") for text in texts]
     if not together.isascii():
         texts = [text if text.isascii() else _in_ascii(text) for text in texts]
-    lowered = ("\0" * AHEAD).join(["", *texts, ""]).encode("ascii").lower()
-    return lowered.replace(_LETTER.encode(), b"Q").replace(_WORD.encode(), b"Z").decode("ascii")
+    return bytearray(("\0" * AHEAD).join(["", *texts, ""]), "ascii").translate(_LOWERED)
 
 
 def _in_ascii(text: str) -> str:
@@ -186,14 +186,18 @@ class Codes:
         return named[0] if named and self._colors.issuperset(named) else ""
 
     def of_spans(
-        self, lowered: str, byte: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
+        self,
+        byte: NDArray[np.uint8],
+        start: NDArray[np.int64],
+        end: NDArray[np.int64],
+        odd: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Returns the code of each word in a lower-case text.
 
         Args:
-            lowered: Text in ASCII, with at least eight bytes before the first and after the last word.
-            byte: Bytes of the text.
+            byte: Text in ASCII, with at least eight bytes before the first and after the last word.
             start, end: (words,) span of each word.
+            odd: Positions of the bytes in words that are not letters.
         """
         eight = np.ndarray(shape=len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
         length = end - start
@@ -207,20 +211,19 @@ class Codes:
         same[longer] &= (self._tail[of_longer] == tail[longer]) & (self._length[of_longer] == length[longer])
         code = self._entry_code.take(entry)
         rest = np.flatnonzero(~same)
-        code[rest] = self._of_rest(lowered, byte, eight, start[rest], end[rest])
+        code[rest] = self._of_rest(byte, eight, start[rest], end[rest], odd)
         return code
 
     def _of_rest(
         self,
-        lowered: str,
         byte: NDArray[np.uint8],
         eight: NDArray[np.uint64],
         start: NDArray[np.int64],
         end: NDArray[np.int64],
+        odd: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Returns the codes of words that are in no list."""
         is_alpha = np.ones(len(start), dtype=bool)
-        odd = np.flatnonzero(_IS_ODD.take(byte))  # rare: bytes of words that are not letters
         within = np.searchsorted(end, odd, side="right")
         is_alpha[within[np.append(start, len(byte))[within] <= odd]] = False
         last = eight[end - 8]  # bytes of the word in reverse order
@@ -237,7 +240,7 @@ class Codes:
         code[of_first == _MARK_BYTE] = self.of_word["%"]
         code[of_first == _LINE_BYTE] = self.of_word["\n\n"]
         for k in np.flatnonzero(~is_alpha).tolist():
-            code[k] = self.of(lowered[start[k] : end[k]])
+            code[k] = self.of(byte[start[k] : end[k]].tobytes().decode("ascii"))
         return code
 
 
@@ -256,8 +259,7 @@ _CLASS = np.array([_MARK_BYTE] * 256, dtype=np.uint8)
 _CLASS[[*b" \t\r\f\v*"]] = 0
 _CLASS[[*b"abcdefghijklmnopqrstuvwxyz0123456789_QZ"]] = _WORD_BYTE
 _CLASS[ord("\n")] = _LINE_BYTE
-_IS_ODD = np.zeros(256, dtype=bool)
-_IS_ODD[[*b"0123456789_-Z"]] = True
+_CLASSES = _CLASS.tobytes()
 
 
 def _of_form(first: str, ending: str) -> str:
@@ -277,7 +279,8 @@ def _spelled(word: str) -> str:
 
 def tokens_of(texts: Sequence[str]) -> Tokens:
     """Returns the words of a batch of captions."""
-    lowered = _lowered(texts)
+    raw = _lowered(texts)
+    lowered = raw.decode("ascii")
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     base = np.cumsum(lengths + AHEAD) - lengths
     if len(texts) < _FEW:
@@ -286,9 +289,9 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
         code = np.array([of_word[w] if w in of_word else of(w) for w in (lowered[a:b] for a, b in spans)])
         start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
         return Tokens(lowered, base, code.astype(np.int64), start, end)
-    byte = np.frombuffer((lowered + " " * 8).encode("ascii"), dtype=np.uint8)
+    raw += b" " * 8
+    byte, kind = np.frombuffer(raw, dtype=np.uint8), np.frombuffer(raw.translate(_CLASSES), dtype=np.uint8)
     np.empty(32 * len(byte), dtype=np.uint8)  # reserves memory for the arrays of the batch, as in matcher_batch.py
-    kind = _CLASS.take(byte)
     is_word = kind == _WORD_BYTE
     dash = np.flatnonzero(byte == ord("-"))
     owner = np.flatnonzero((byte[:-2] == ord("'")) | (byte[:-2] == ord("\x06")))
@@ -307,7 +310,8 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
     closes &= kind > 0
     closes[owner] = False
     start, end = np.flatnonzero(begins), np.flatnonzero(closes) + 1
-    return Tokens(lowered, base, codes().of_spans(lowered, byte, start, end), start, end)
+    odd = np.flatnonzero((byte < ord("a")) & (byte != ord("Q")) & (kind == _WORD_BYTE))
+    return Tokens(lowered, base, codes().of_spans(byte, start, end, odd), start, end)
 
 
 _FEW = 32

@@ -142,13 +142,19 @@ class AliasMatcher:
         self, texts: Sequence[str], uses: tuple[Use, ...]
     ) -> tuple[MentionColumns, NDArray[np.uint8], NDArray[np.uint8]]:
         """Returns, from a single search, the result of :meth:`find_left_out` and the uses of the same mentions for
-        another set of uses.
+        another set of uses. If the reading omits no uses, the uses are determined only in captions with a modifier.
         """
         texts = all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
         matches = batch.find(texts)
+        mentions, codes = matches.mentions, np.zeros(len(matches.mentions.start), dtype=np.uint8)
         left_out = find_uses(texts, matches, LEFT_OUT[self.claims], self._words)
-        return matches.mentions, left_out, find_uses(texts, matches, uses, words)
+        kept = np.ones(len(texts), dtype=bool)
+        if not LEFT_OUT[self.claims]:
+            modifies = find_uses(texts, matches, ("modifier",), words) > 0
+            kept = np.bincount(mentions.caption[modifies], minlength=len(texts)) > 0
+        codes[kept[mentions.caption]] = find_uses(texts, matches.of(kept), uses, words)
+        return mentions, left_out, codes
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.

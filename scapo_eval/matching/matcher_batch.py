@@ -135,6 +135,23 @@ class Found(NamedTuple):
     byte: NDArray[np.uint8]
     offset: Ints
 
+    def of(self, kept: NDArray[np.bool_]) -> Found:
+        """Returns the mentions and watched words in the captions that a (captions,) mask selects."""
+
+        def only(captions: list[int]) -> list[int]:
+            return [k for k in captions if kept[k]]
+
+        rows = kept[self.mentions.caption]
+        return self._replace(
+            mentions=self.mentions.only(rows),
+            watched=self.watched.only(kept[self.watched.caption]),
+            look=self.look[rows],
+            quoting=only(self.quoting),
+            asking=only(self.asking),
+            marking=only(self.marking),
+            plain=only(self.plain),
+        )
+
 
 class BatchMatcher:
     """A matcher that searches many captions at once. The matcher returns the same results as the word-by-word search.

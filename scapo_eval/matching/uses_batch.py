@@ -266,10 +266,9 @@ def find_uses(texts: Sequence[str], found: Found, uses: tuple[Use, ...], words: 
     for k in found.plain:
         rows, (own, cues) = mentions.row(k), (_spans_of(columns, k) for columns in (mentions, found.watched))
         codes[rows] = np.frombuffer(find_uses_of(texts[k], own, cues, uses, words), dtype=np.uint8)
-    kept = ~np.isin(mentions.caption, found.plain)
-    watched = found.watched.only(~np.isin(found.watched.caption, found.plain))
-    rest = found._replace(mentions=mentions.only(kept), watched=watched, look=found.look[kept], plain=[])
-    codes[kept] = find_uses(texts, rest, uses, words)
+    kept = np.ones(len(texts), dtype=bool)
+    kept[found.plain] = False
+    codes[kept[mentions.caption]] = find_uses(texts, found.of(kept), uses, words)
     return codes
 
 
