@@ -18,7 +18,17 @@ from typing import Any
 from ..base.errors import InputError, MissingExtra, ScapoError, cause
 from ..files.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, COMPACT_JSON, Completion, OnCompletion, Request, weights_hash, without_secrets
+from .base import (
+    CHOICES,
+    COMPACT_JSON,
+    TOP,
+    Completion,
+    OnCompletion,
+    Request,
+    masses_of,
+    weights_hash,
+    without_secrets,
+)
 
 CHUNK = 1 << 18
 """Number of requests per Ray dataset."""
@@ -91,7 +101,7 @@ class RayVllmEngine:
         """Does nothing, because Ray stops the model replicas when their dataset has been processed."""
 
     def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
-        sees = any(request.images for request in chunk)
+        sees, asks = any(request.images for request in chunk), any(request.choices for request in chunk)
         llm = self._ray.data.llm
         config = llm.vLLMEngineProcessorConfig(
             **self._config,
@@ -101,7 +111,7 @@ class RayVllmEngine:
             process = llm.build_processor(config, preprocess=prepared, postprocess=completed)
         except ImportError as error:  # Ray needs torch and transformers here, and vLLM on the workers
             raise MissingExtra("ray-llm", f"the engine ray ({error})") from None
-        rows = [{"n": n, "request": self._row(request, sees)} for n, request in enumerate(chunk)]
+        rows = [{"n": n, "request": self._row(request, sees, asks)} for n, request in enumerate(chunk)]
         missing = set(range(len(chunk)))
         try:
             for row in process(self._ray.data.from_items(rows)).iter_rows():
@@ -114,19 +124,22 @@ class RayVllmEngine:
         for n in sorted(missing):
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
-    def _row(self, request: Request, sees: bool) -> str:
-        """Returns a request as JSON, because columns of Ray's tables do not support values whose structure varies."""
+    def _row(self, request: Request, sees: bool, asks: bool) -> str:
+        """Returns a request as JSON, because columns of Ray's tables do not support values whose structure varies. If
+        one request has images, or choices, all requests of the dataset are given the fields for them.
+        """
         sampling = request.sampling
-        if request.choices:
-            raise InputError("the engine ray returns no token probabilities; choose another --engine")
         chosen = {name: getattr(sampling, name) for name in CHOICES}
         if None in chosen.values():
             raise InputError("the engine ray sets every sampling setting itself; omit --generation-config")
         params = {**chosen, "max_tokens": sampling.max_tokens, "seed": sampling.seed, "stop": list(sampling.stop)}
         self.card["sampling"] = {**chosen, "max_tokens": sampling.max_tokens}
+        if asks:
+            params["logprobs"] = TOP
         turns = [(turn.role, turn.text, list(turn.images)) for turn in request.turns]
         schema = None if request.schema is None else dump_json(dict(request.schema)).decode()
-        return dump_json({"turns": turns, "params": params, "schema": schema, "sees": sees}).decode()
+        asked = {"turns": turns, "params": params, "schema": schema, "sees": sees, "choices": request.choices}
+        return dump_json(asked).decode()
 
 
 def check_pair(ray: str) -> str | None:
@@ -175,13 +188,21 @@ def prepared(row: dict[str, Any]) -> dict[str, Any]:
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
     """Returns the required columns of Ray's output for the rows without an error. The function runs on the cluster."""
+    choices = parse_json(row["request"].encode())["choices"]
     return {
         "n": row["n"],
         "text": row["generated_text"],
         "prompt_tokens": row["num_input_tokens"],
         "completion_tokens": row["num_generated_tokens"],
         "fault": row["fault"],
+        "masses": dump_json(masses_of(choices, _first_tokens(row))).decode() if choices else "",
     }
+
+
+def _first_tokens(row: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Returns the text and log-probability of the most probable first tokens."""
+    likely = row["logprobs"][0].values()  # the sampled one may be further
+    return [(each["decoded_token"] or "", each["logprob"]) for each in likely if (each["rank"] or 1) <= TOP]
 
 
 def _completion(row: Mapping[str, Any], request: Request) -> Completion:
@@ -193,4 +214,5 @@ def _completion(row: Mapping[str, Any], request: Request) -> Completion:
         finish="length" if made >= request.sampling.max_tokens else "stop",  # Ray does not pass on vLLM's finish reason
         prompt_tokens=int(row["prompt_tokens"]) or None,
         completion_tokens=made,
+        masses=tuple(parse_json(row["masses"].encode())) if request.choices else None,
     )

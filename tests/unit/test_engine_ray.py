@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import math
 import os
 import sys
 import types
@@ -22,6 +23,7 @@ import pytest
 
 from scapo_eval.base.errors import MissingExtra, ScapoError
 from scapo_eval.engines import Completion, Request, Sampling
+from scapo_eval.engines.base import ONE_TOKEN, YES_NO
 
 RECORD = Path(__file__).resolve().parent / "ray_llm_signatures.json"
 Read = Callable[[str], str]
@@ -106,7 +108,7 @@ USED = {
         "prepare_multimodal_stage",
     },
     "PrepareMultimodalStageConfig": {"enabled", "chat_template_content_format"},
-    "vLLMOutputData": {"generated_text", "num_input_tokens", "num_generated_tokens"},
+    "vLLMOutputData": {"generated_text", "num_input_tokens", "num_generated_tokens", "logprobs"},
     "from_items": {"items"},
     "iter_rows": set(),
 }
@@ -152,6 +154,12 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
             if len(text) > 50:
                 return {**data, "__inference_error__": "ValueError: prompt too long"}
             data |= {"generated_text": text[::-1], "num_input_tokens": 5, "num_generated_tokens": len(text)}
+            if kept := data["sampling_params"].get("logprobs"):
+                likely = enumerate(((0.6, 1, " Yes"), (0.2, 2, "no"), (0.1, kept, "NO"), (0.05, kept + 1, "no")))
+                first = {
+                    n: {"logprob": math.log(p), "rank": rank, "decoded_token": word} for n, (p, rank, word) in likely
+                }
+                data["logprobs"] = [first]
             return {**given["postprocess"](data), "__inference_error__": ""}
 
         return lambda data: Dataset([row(each) for each in data.rows if each["request"].count("lost") == 0])
@@ -194,6 +202,13 @@ def test_texts_faults_and_samplings(ray: Any) -> None:
     params = row["sampling_params"]
     assert (params["max_tokens"], params["seed"], params["stop"], params["temperature"]) == (4, 7, ["x"], 0.0)
     assert json.loads(ray.calls[-1][1]["sampling_params"]["structured_outputs"]["json"]) == {"type": "object"}
+
+
+@pytest.mark.usefixtures("ray")
+def test_probabilities_of_choices() -> None:
+    (found,) = completions([Request(Request.of("a?").turns, ONE_TOKEN, choices=YES_NO)])
+    assert found.masses == pytest.approx((0.6, 0.3))  # the last entry is not among the most probable tokens
+    assert completions([Request.of("a?")])[0].masses is None
 
 
 def test_images_are_read_where_requests_are_prepared(ray: Any, tmp_path: Path) -> None:

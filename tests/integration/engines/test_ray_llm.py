@@ -7,6 +7,7 @@ environments, the tests are skipped.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,12 +23,13 @@ pytest.importorskip("ray.data.llm", reason="not all that ray.data.llm wants is i
 pytest.importorskip("torch", reason="torch is not installed: bash .ci/engines ray_llm")
 
 from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
+from scapo_eval.engines.base import ONE_TOKEN, YES_NO  # noqa: E402
 from scapo_eval.engines.ray_vllm import RayVllmEngine  # noqa: E402
 
 DECLARED = Path(__file__).resolve().parents[2] / "unit" / "vllm_signatures.json"
 LONGEST = 40
 STAND_IN = """
-import json, sys, types
+import dataclasses, json, sys, types
 from types import SimpleNamespace as N
 
 DECLARED, SEEN, LONGEST = {declared!r}, {seen!r}, {longest}
@@ -48,6 +50,12 @@ class SamplingParams:
 class StructuredOutputsParams:
     def __init__(self, json):
         self.json = json
+
+@dataclasses.dataclass
+class Logprob:
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
 
 class RequestOutput:
     def __init__(self, **given):
@@ -76,7 +84,9 @@ class AsyncLLMEngine:
         with open(SEEN, "a") as stream:
             said = dict(sampling_params.__dict__, structured_outputs=schema and schema.json)
             stream.write(json.dumps(said) + "\\n")
-        made = N(token_ids=ids[-sampling_params.max_tokens:], text="", logprobs=None)
+        kept = getattr(sampling_params, "logprobs", None)
+        first = {{7: Logprob(-0.5, 1, " Yes"), 3: Logprob(-1.5, 2, "no"), 9: Logprob(-9.0, (kept or 0) + 1, "no")}}
+        made = N(token_ids=ids[-sampling_params.max_tokens:], text="", logprobs=[first] if kept else None)
         yield RequestOutput(
             finished=True, prompt=None, prompt_token_ids=ids, metrics=None, prompt_logprobs=None, outputs=[made]
         )
@@ -111,6 +121,7 @@ def test_requests_go_through_rays_stages(seen: Path, tiny: ModuleType, tmp_path:
     sampling = Sampling(max_tokens=4, seed=7, stop=("x",))
     asked = [Request.of("A dog .", sampling=sampling), Request.of("A cat . " * 30, sampling=sampling)]
     asked.append(replace(asked[0], schema={"type": "object"}))
+    asked += [replace(each, sampling=ONE_TOKEN, choices=YES_NO) for each in asked[:2]]
     found: dict[int, Completion] = {}
     engine.run(asked, lambda request, completion: found.setdefault(asked.index(request), completion))
     for k in (0, 2):
@@ -119,8 +130,12 @@ def test_requests_go_through_rays_stages(seen: Path, tiny: ModuleType, tmp_path:
         assert found[k].prompt_tokens is not None
         assert "assistant" in found[k].text  # the end of what the chat template makes of the request
     assert "prompt too long" in str(found[1].error)
+    assert found[3].masses == pytest.approx((math.exp(-0.5), math.exp(-1.5)))
+    assert found[0].masses is None
+    assert "prompt too long" in str(found[4].error)
     told: list[dict[str, Any]] = [json.loads(line) for line in seen.read_text().splitlines()]
-    assert len(told) == 2
-    assert all((each["max_tokens"], each["seed"], each["stop"]) == (4, 7, ["x"]) for each in told)
+    assert len(told) == 3
+    plain = [each for each in told if "logprobs" not in each]
+    assert [(each["max_tokens"], each["seed"], each["stop"]) for each in plain] == [(4, 7, ["x"])] * 2
     schemas = {each["structured_outputs"] for each in told}
     assert schemas == {None, json.dumps({"type": "object"}, separators=(",", ":"))}
