@@ -134,7 +134,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     if state is not None:
         scripts.append(bundle.watching())
     groups = [_group(group) for group in report.groups]
-    text = templates.get_template("page").render(
+    text: str = templates.get_template("page").render(
         state=state,
         title=title,
         version=__version__,
