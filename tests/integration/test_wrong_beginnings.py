@@ -516,6 +516,7 @@ def test_the_words_of_a_list_are_completed_by_the_command_that_is_named(run: Run
     code, out, err = run("vocab", "expand", "words.txt")
     assert code == 0, err
     assert "sofas" in out
+    assert "vocab expand" not in err
 
 
 def test_unknown_images_are_told_once_with_their_number(run: Run) -> None:
