@@ -88,6 +88,24 @@ def _complete(app: Sphinx, name: str, source: list[str]) -> None:
         )
 
 
+def _polish(
+    app: Sphinx,
+    name: str,
+    template: str,
+    context: dict[str, object],
+    tree: object,
+) -> None:
+    """Keeps options such as --truth on one line, and ends the names of parameters and errors with a colon."""
+    if body := str(context.get("body") or ""):
+        if name.startswith("api"):
+            body = re.sub(r"(</(?:strong|em)>(?:</a>)?) -- ", r"\1: ", body)
+        context["body"] = re.sub(
+            r"(?<=[\s>(])--[a-z][\w-]*(?=[^<>]*<)",
+            r'<span class="option-name">\g<0></span>',
+            body,
+        )
+
+
 def _joined(text: str) -> str:
     """Returns a page with its included file, and with links relative to this folder."""
     text = re.sub(
@@ -228,5 +246,6 @@ def _first_paragraph(app: Sphinx, name: str) -> str:
 def setup(app: Sphinx) -> None:
     """Registers the handlers above with Sphinx."""
     app.connect("source-read", _complete)
+    app.connect("html-page-context", _polish)
     app.connect("build-finished", _for_programs)
     app.connect("build-finished", _live_report)

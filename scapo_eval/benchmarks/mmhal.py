@@ -332,7 +332,7 @@ BENCHMARK = Benchmark(
         "informativeness": "Informativeness",
         "score": "Score",
     },
-    meanings={"informativeness": "how informative answers are by their rating, 0 to 3, of 3"},
+    meanings={"informativeness": "mean informativeness (0 to 3), divided by 3"},
     dataset={"source_type": "hf_dataset", "hf_repo": "Shengcao1006/MMHal-Bench"},
     headline=HEADLINE,
     score=_score,

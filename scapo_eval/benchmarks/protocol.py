@@ -364,7 +364,7 @@ class Protocol:
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:
             raise InputError(
-                f"{run.name} does not follow the protocol '{self.name}': {'; '.join(differing)} "
+                f"{run.name} does not follow the protocol '{self.name}': {'; '.join(differing)}{_fitting(run)} "
                 "(to score and mark it anyway: --off-protocol, in Python off_protocol=True)"
             )
         off = [f"off the protocol '{self.name}': {'; '.join(differing)}"] if differing else []
@@ -379,6 +379,19 @@ class Protocol:
 def _question(name: str) -> str:
     """Returns the question about an object in the wording of the published files, including their typo."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
+
+
+def _fitting(run: Run) -> str:
+    """Returns ``; these are the images of ...`` with the shipped protocols for exactly the images of a run, or an empty
+    text.
+    """
+    images, known = set(run.table.image_ids), map(Protocol.load, shipped_protocols())
+    fitting = [
+        f"'{protocol.name}'"
+        for protocol in known
+        if run.metric_set.name in protocol.benchmarks and images == set(protocol.image_ids or ())
+    ]
+    return f"; these are the images of the protocol {' and '.join(fitting)}" if fitting else ""
 
 
 def _first(ids: Iterable[str]) -> str:

@@ -11,9 +11,9 @@ from ..results.results import Run
 from .protocol import Protocol, ProtocolFacts
 
 _READERS = {
-    "opera": "as OPERA's CHAIR script reads them",
-    "reference": "as the standalone CHAIR script reads them",
-    "native": "by scapo's matcher",
+    "opera": "extracted as in OPERA's CHAIR script",
+    "reference": "extracted as in the standalone CHAIR script",
+    "native": "matched by scapo",
 }
 
 
@@ -30,7 +30,7 @@ def footnote(run: Run, protocol: Protocol, sample: ProtocolFacts | None = None) 
 
 def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]:
     fields = run.signature.fields
-    off = ", from which the run differs" if fields.get("protocol", "").endswith(",off") else ""
+    off = ", but the run deviates from them" if fields.get("protocol", "").endswith(",off") else ""
     yield f"{protocol.title} ({run.n_records:,} records of {run.n_images:,} images, ids {fields.get('ids')}){off}"
     if reader := fields.get("profile", "native" if run.metric_set.name == "capscore" else ""):
         by = f"listed by {fields['judge']}, then " if "judge" in fields else ""
@@ -41,26 +41,30 @@ def _parts(run: Run, protocol: Protocol, sample: ProtocolFacts) -> Iterator[str]
         )
         yield f"objects {by}{_READERS.get(reader, reader)} ({words})"
     if native := fields.get("native"):
-        yield f"those called native by scapo's matcher ({native})"
+        yield f"metrics marked native: objects matched by scapo ({native})"
     if "parser" in fields:
-        yield f"answers read by the rule '{fields['parser']}'"
+        yield f"answers parsed with the rule '{fields['parser']}'"
     truth = f"truth: {protocol.truth}" if protocol.truth else "truth"
     yield f"{truth} ({fields['oracle']})" if "oracle" in fields else truth
     if protocol.prompts:
         asked = " or ".join(f'"{prompt}"' for prompt in protocol.prompts)
-        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (not in the captions)"
+        yield (
+            f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (the captions do not state it)"
+        )
     if limit := protocol.decoding.get("max_new_tokens"):
         checked = sample.max_new_tokens is not None
-        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (not in the captions)")
+        yield f"at most {limit:,} new tokens" + (
+            "" if checked else " according to the protocol (the captions do not state it)"
+        )
     if fields.get("unfinished") == "dropped":
-        yield "unfinished last sentences dropped"
+        yield "unfinished last sentences removed"
     elif run.metric_set.name in ("chair", "capscore", "objhal"):
-        yield "unfinished last sentences count"
+        yield "unfinished last sentences kept"
     drawn = run.resampling
     if drawn.resamples:
-        yield (
-            f"{drawn.confidence:.0%} intervals: bootstrap over images, {drawn.resamples:,} resamples, seed {drawn.seed}"
-        )
+        random = f"{drawn.resamples:,} resamples, seed {drawn.seed}"
+        how = f"bootstrap by image, {random}" if drawn.interval == "percentile" else "Wilson's, by image"
+        yield f"{drawn.confidence * 100:g} % intervals: {how}"
     yield f"scapo {fields.get('v', '')}, protocol {fields.get('protocol', protocol.identity)}"
 
 

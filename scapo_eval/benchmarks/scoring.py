@@ -486,8 +486,9 @@ class Sums:
         if not hint and self._n_strange + self.totals["scored"] < LEAST:
             return None
         n = self.totals["scored"] + self._n_strange
+        share = f"only {self.totals['scored']:,}" if self.totals["scored"] else "none"
         return (
-            f"only {self.totals['scored']:,} of {n:,} captions have the id of an image in {known.source}{hint or ''}"
+            f"{share} of {n:,} captions have the id of an image in {known.source}{hint or ''}"
             f" (unknown, for example: '{self._strange[0]}'; known: '{known.image_ids[0]}')"
         )
 

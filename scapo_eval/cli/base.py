@@ -111,6 +111,10 @@ def misplaced(ctx: click.Context) -> tuple[str, str, list[str]] | None:
         if known is not None and belongs in options.difference(words) and len(files) > 1:
             rest = [word for word in words if split_name(word)[1] != file]
             return file, f"recognized as {known.title}, which requires {belongs}", [*rest, belongs, file]
+        if known is not None and (belongs, file) in _optional_files(ctx) and len(files) > 1:
+            at = words.index(belongs) if belongs in words else len(words)
+            rest = [word for k, word in enumerate(words) if k == at + 1 or split_name(word)[1] != file]
+            return file, f"recognized as {known.title}, which {belongs} already names", rest
     return None
 
 

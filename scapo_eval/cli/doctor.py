@@ -140,7 +140,7 @@ def command(extras: Sequence[str]) -> int:
     for name, part in parts.items():
         if part.missing or part.unfit:
             faults = [*part.unfit, *([f"missing: {', '.join(part.missing)}"] if part.missing else [])]
-            state, told = "missing" if not part.unfit else "wrong", "; ".join(faults)
+            state, told = "wrong" if part.unfit else "missing", "; ".join(faults).removeprefix("missing: ")
             bad += [name] if name in ("", *extras) else []
         else:
             state, told = "ok", ", ".join(part.present)
@@ -151,7 +151,7 @@ def command(extras: Sequence[str]) -> int:
         if name == "vllm" and part.present and part.present[0].startswith("vllm "):
             bad += _vllm(name in extras)
     browser = shutil.which("chromium")
-    told = browser or "missing: apt-get install chromium"
+    told = browser or "apt-get install chromium"
     echo(f"{'ok' if browser else 'missing':8}{'chromium':{width}}  {told} (browser tests, pictures of the report)")
     if absent := [name for name, part in parts.items() if name and (part.missing or part.unfit)]:
         echo(f"\nAn extra is installed with: {install_command(absent[0])}")

@@ -100,9 +100,9 @@ def _show(screen: Screen, powers: list[Power], metric_set: MetricSet) -> None:
     console = screen.console()
     for system, baseline in dict.fromkeys((entry.system, entry.baseline) for entry in powers):
         own = [entry for entry in powers if (entry.system, entry.baseline) == (system, baseline)]
-        against = f"{system} against {baseline}" if baseline else f"{system} against one like it, unpaired"
+        against = f"{system} against {baseline}" if baseline else f"{system} against a similar system, unpaired"
         console.print(Text(f"{against}: {own[0].pilot_images:,} images", style="bold"), soft_wrap=True)
-        heads = ["metric", "value", f"shown on {own[0].images:,} images from"]
+        heads = ["metric", "value", f"detectable with {own[0].images:,} images"]
         if own[0].difference is not None:
             heads += ["difference", "power", "images for 80 %"]
         lines = [[Text(head, style="dim") for head in heads]]
@@ -115,4 +115,4 @@ def _show(screen: Screen, powers: list[Power], metric_set: MetricSet) -> None:
         for line in aligned(lines, right=range(1, len(heads))):
             console.print(line, soft_wrap=True)
         console.print()
-    console.print(Text("A two-sided test at 5 %; shown: found with a power of 80 %.", style="dim"))
+    console.print(Text("Detectable: found by a two-sided test at the 5 % level with 80 % power.", style="dim"))

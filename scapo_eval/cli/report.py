@@ -225,19 +225,21 @@ def command(
         return
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page cannot be shown on a terminal: write it with -o report.html")
+    if form == "html":
+        from ..report import html
+
+        html.environment()  # before a long run, because its extra may be missing
     folders = [path for _, path in map(split_name, inputs)]
     refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
     if form == "html":
-        from ..report import html
-
         addresses: dict[str, str] = {}
         if images:
             with stage(screen, "finding the pictures"):
                 pictures = html.image_files(images, report.image_ids())
                 addresses = html.thumbnails(pictures) if thumbnails else html.addresses(pictures, output)
         captions = sum(len(run.texts) for run in report.captions)
-        with stage(screen, f"drawing the page: {captions:,} captions, {len(report.groups)} benchmarks"):
+        with stage(screen, f"creating the page: {captions:,} captions"):
             made = html.page(report, title=title, images=addresses)
     else:
         from ..report import tables

@@ -238,9 +238,9 @@ class _Table:
             else "untested"
         )
         if any(row["difference"] is not None for row in rows):
-            yield f"Signed numbers: difference to {baseline}, {where}."
+            yield f"Signed numbers: difference from {baseline}, {where}."
         elif apart:
-            yield f"Too few images are shared with {baseline} to compare on (fewer than 30)."
+            yield f"A comparison with {baseline} needs at least 30 shared images."
         if tests := test_of(rows):
             yield (
                 f"* p < 0.05, ** p < 0.01: {tests} by image ({resamples:,} resamples), "
@@ -265,7 +265,7 @@ class _Table:
             }
             if shown:
                 listed = ", ".join(f"{name} {value}" for name, value in shown.items())
-                yield f"Smallest difference that this sample shows with 80 % power: {listed}."
+                yield f"Smallest difference that is detectable with 80 % power: {listed}."
         equal = [row for row in rows if row.get("p_equivalence") is not None and row["p_equivalence"] < 0.05]
         if equal:
             listed = ", ".join(f"{row['system']} in {row['metric']}" for row in equal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import click
 import msgspec
 
-from ..base.errors import InputError, short_repr
+from ..base.errors import InputError, InputWarning, short_repr
 from ..base.text import printable
 from ..files.containers import open_rows
 from ..files.files import atomic_write
@@ -246,7 +247,10 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 @click.argument("vocabulary", type=PLAIN)
 def expand(vocabulary: str) -> None:
     """Lists plural forms and spelling variants that VOCABULARY lacks, as YAML for review."""
-    for label, forms in variants(Vocabulary.load(vocabulary)).items():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # which suggests this command
+        found = Vocabulary.load(vocabulary)
+    for label, forms in variants(found).items():
         echo(f"{_quoted(label)}: [{', '.join(map(_quoted, forms))}]")
 
 

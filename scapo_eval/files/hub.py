@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import tempfile
 from importlib.util import find_spec
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from ..base.errors import InputError
 from .json_text import dump_json
@@ -23,6 +26,7 @@ _PAGE = re.compile(
 _WITHOUT_DATASETS = re.compile(
     r"hf://(?!datasets/|spaces/|models/|buckets/)(?P<name>[\w.-]+(?:/[\w.-]+)?)(?P<split>:[^:/]+)?/?", re.IGNORECASE
 )
+_OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")  # settings under which the package uses only its cache
 _IN_MEMORY = 64 * 2**20
 
 
@@ -75,6 +79,8 @@ def open_hub_dataset(uri: str) -> BinaryIO:
     match = _DATASET.fullmatch(uri)
     assert match is not None
     name, config, revision = _parts(match["path"])
+    if not os.path.isdir(name):
+        _refuse_without_network(uri)
     try:
         loaded = datasets.load_dataset(name, config, split=match["split"], revision=revision)
     except Exception as error:  # of the package or of any library behind it: no such data set, no network, no rights
@@ -86,6 +92,22 @@ def open_hub_dataset(uri: str) -> BinaryIO:
             raise InputError(f"has several splits; give one: {named}", path=uri)
         loaded = next(iter(loaded.values()))
     return _as_lines(loaded)
+
+
+def _refuse_without_network(uri: str) -> None:
+    """Raises an error if the name of the Hub's server is unknown, because the package would retry for two minutes.
+
+    Raises:
+        InputError: If the name is unknown, no proxy is set, and the package may use the network.
+    """
+    if getproxies() or {os.environ.get(name, "0").upper() for name in _OFFLINE} - {"", "0", "OFF", "NO", "FALSE"}:
+        return
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname or ""
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError as error:
+        reason = f"{host} cannot be reached ({error.strerror}); to read only the cache: export HF_HUB_OFFLINE=1"
+        raise InputError(reason, path=uri) from None
 
 
 def _parts(path: str) -> tuple[str, str | None, str | None]:

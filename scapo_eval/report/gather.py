@@ -160,7 +160,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
     for run in runs:
         for note in run.notes:
             warn(f"{run.name}: {note}")
-    with stage(f"comparing {len(runs)} runs"):
+    with stage("comparing the systems"):
         groups = tuple(
             compare(
                 unique_names(members),

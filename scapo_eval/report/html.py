@@ -76,6 +76,25 @@ _ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
+def environment() -> Any:
+    """Returns the jinja2 environment with the page's templates.
+
+    Raises:
+        MissingExtra: If jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingExtra("report", "an HTML report") from None
+    return jinja2.Environment(
+        loader=jinja2.DictLoader(bundle.texts(".html")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def page(report: Report, *, title: str, images: Mapping[str, str] | None = None, state: str | None = None) -> bytes:
     """Returns the report as the content of one HTML file.
 
@@ -90,17 +109,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     Raises:
         MissingExtra: If jinja2 is not installed.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingExtra("report", "an HTML report") from None
-    environment = jinja2.Environment(
-        loader=jinja2.DictLoader(bundle.texts(".html")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = environment()
     images = images or {}
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
@@ -125,7 +134,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
     if state is not None:
         scripts.append(bundle.watching())
     groups = [_group(group) for group in report.groups]
-    text = environment.get_template("page").render(
+    text: str = templates.get_template("page").render(
         state=state,
         title=title,
         version=__version__,

@@ -98,7 +98,7 @@ class RewardFunction:
         if completions is not None:
             images = given.get(IMAGE_ID)
             if images is None:
-                raise InputError(f"missing column '{IMAGE_ID}' in the data set")
+                raise InputError(f"missing column '{IMAGE_ID}' in the data set (found: {', '.join(given) or 'none'})")
             return self._many(list(images), list(completions), given.get("log_metric"))
         if doc is not None:
             return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))

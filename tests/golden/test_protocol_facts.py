@@ -60,8 +60,8 @@ def test_one_command_and_nothing_else(name: str, shared: Path, nltk: None) -> No
     native = scapo_eval.chair(captions, truth=truth, resamples=0).values
     assert metrics["chair_s_native"]["value"] == native["chair_s"]
     [footnote] = found["footnotes"]
-    for said in ("500 images, ids ", "as OPERA's CHAIR script reads them", "instances and reference captions joined",
-                 "at most 512 new tokens", "1,000 resamples, seed 12345"):  # fmt: skip
+    for said in ("500 images, ids ", "extracted as in OPERA's CHAIR script", "instances and reference captions joined",
+                 "at most 512 new tokens", "95 % intervals: Wilson's, by image"):  # fmt: skip
         assert said in footnote
     assert len(found["published"]) == 4
 

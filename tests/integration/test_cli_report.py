@@ -167,10 +167,19 @@ def test_a_terminal_is_told_what_takes_its_time(
     page = tmp_path / "page.html"
     said = run("report", "base.jsonl", "ours.jsonl", "--resamples", 20, "-o", page, cwd=world)
     assert said.returncode == 0
-    assert "comparing 2 runs" in said.stderr
-    assert "drawing the page: 80 captions, 1 benchmarks" in said.stderr
+    assert "comparing the systems" in said.stderr
+    assert "creating the page: 80 captions" in said.stderr
     monkeypatch.delenv("FORCE_COLOR")
     assert run("report", "base.jsonl", "--resamples", 20, "-o", page, cwd=world).stderr == ""
+
+
+def test_a_missing_extra_is_named_before_the_captions_are_scored(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.jsonl").write_text("no JSON\n")
+    assert "neither JSON nor a table" in run("report", "c.jsonl", "-o", "page.html", cwd=tmp_path).stderr
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert "needs the extra 'report'" in run("report", "c.jsonl", "-o", "page.html", cwd=tmp_path).stderr
 
 
 def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: Path) -> None:

@@ -295,9 +295,10 @@ TOLD = [
     ("https://h.co/c.jsonl?download=true --truth t.json", "curl -LO 'https://h.co/c.jsonl?download=true'"),
     ("c.jsonl -t t.json", "No such option '-t'. Did you mean '--truth'?"),
     ("--truth t.json", "Missing argument 'CAPTIONS...'"),
+    ("c.jsonl t.json --truth t.json", "which --truth already names; write: scapo-eval score c.jsonl --truth t.json"),
     ("c.jsonl --truth nowhere.json", "nowhere.json: file not found"),
     ("nowhere.jsonl --truth t.json", "nowhere.jsonl: file not found"),
-    ("c.jsonl --truth other_images.json", "only 0 of 3 captions have the id of an image in other_images.json"),
+    ("c.jsonl --truth other_images.json", "none of 3 captions have the id of an image in other_images.json"),
     ("names.jsonl --truth ambiguous.json", "unknown image id 'val/img_a.jpg' (not in ambiguous.json)"),
     ("c.jsonl --truth wide_bad.csv", "wide_bad.csv:3: column 'cat' must be 1, 0, -1 (unknown), a count or"),
     ("c.jsonl --truth wide_text.csv", "columns with text: 'split' ('val'); remove them"),
@@ -515,6 +516,7 @@ def test_the_words_of_a_list_are_completed_by_the_command_that_is_named(run: Run
     code, out, err = run("vocab", "expand", "words.txt")
     assert code == 0, err
     assert "sofas" in out
+    assert "vocab expand" not in err
 
 
 def test_unknown_images_are_told_once_with_their_number(run: Run) -> None:

@@ -193,7 +193,7 @@ def test_workers_and_blocks_change_nothing(tmp_path: Path) -> None:
 )
 def test_unknown_ids_are_said_with_what_they_may_mean(spell: Callable[[str], str], said: str | None) -> None:
     unknown = [spell(image) for image in IDS]
-    with pytest.raises(InputError, match=f"only 0 of {N} captions have the id of an image") as refused:
+    with pytest.raises(InputError, match=f"none of {N} captions have the id of an image") as refused:
         scored(unknown, SAID)
     assert (said or "unknown, for example") in str(refused.value)
     run = scored([*IDS[:5], *unknown[5:]], SAID, on_unknown_image="skip")

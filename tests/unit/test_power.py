@@ -92,7 +92,7 @@ def test_the_verb(tmp_path: Path) -> None:
     assert [each["metric"] for each in records] == ["hal_rate", "cover_rate", "cap_score", "chair_i", "chair_s"]
     assert records[0]["difference"] == 0.01
     shown = CliRunner().invoke(cli, ["power", str(path), "--difference", "1", "--metrics", "hal_rate", "--width", "90"])
-    assert "shown on 500 images from" in shown.output
+    assert "detectable with 500 images" in shown.output
     assert f"{records[0]['images_needed']:,}" in shown.output
     lines = CliRunner().invoke(cli, ["power", str(path), "--images", "5000"]).output.splitlines()
     assert lines[0].split("\t")[:3] == ["system", "baseline", "metric"]

@@ -14,9 +14,10 @@ import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Protocol
 from scapo_eval.base.hashes import digest
 from scapo_eval.benchmarks.protocol import ProtocolFacts, read_sample, shipped_protocols
+from scapo_eval.benchmarks.published import footnote
 from scapo_eval.cli.main import cli
 from scapo_eval.results.benchmark import SUMMARIES, benchmark
-from scapo_eval.results.results import load_results
+from scapo_eval.results.results import Resampling, load_results
 
 PROMPT = "Please describe this image in detail."
 MINE = {
@@ -98,6 +99,26 @@ def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
         "published values of 'mine' use profile opera, but this run uses native"
         in Protocol.load(mine).followed_by(native).notes
     )
+
+
+def test_the_protocol_of_the_images_is_named() -> None:
+    images = [int(image) for image in Protocol.load("chair-less-is-more").image_ids or ()]
+    scored = scapo_eval.score(captions(*images), truth={image: ["dog"] for image in images}, resamples=0)
+    with pytest.raises(InputError, match="these are the images of the protocol 'chair-less-is-more' "):
+        Protocol.load("chair-opera").followed_by(scored)
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ("wilson", "95 % intervals: Wilson's, by image;"),
+        ("percentile", "95 % intervals: bootstrap by image, 20 resamples, seed 12345;"),
+    ],
+)
+def test_the_footnote_names_the_intervals_of_the_run(mine: Path, interval: Any, said: str) -> None:
+    truth = {k: ["dog"] for k in range(1, 4)}
+    scored = scapo_eval.score(captions(1, 2, 3), truth=truth).redrawn(Resampling(20, interval=interval))
+    assert said in footnote(scored, Protocol.load(mine))
 
 
 @pytest.mark.parametrize(

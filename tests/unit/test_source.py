@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import zstandard
 
 from scapo_eval import score
 from scapo_eval.base.errors import InputError
+from scapo_eval.files import hub
 from scapo_eval.files import source as source_module
 from scapo_eval.files.hub import is_hub_dataset
 from scapo_eval.files.source import HEAD, Source
@@ -213,6 +215,7 @@ def test_a_data_set_of_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, asked: tuple[object, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", stand_in := StandIn())  # type: ignore[arg-type]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     source = Source(uri.format(folder=tmp_path))
     assert source.read() == b'{"image":"a/7.jpg","text":"A dog.","size":2.5}\n'
     assert stand_in.asked == tuple(part and str(part).format(folder=tmp_path) for part in asked)
@@ -228,11 +231,29 @@ def test_a_data_set_of_the_hub(
 )
 def test_a_data_set_of_the_hub_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, uri: str, said: str) -> None:
     monkeypatch.setitem(sys.modules, "datasets", StandIn())  # type: ignore[arg-type]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match=f"{uri}: {said}"):
         _ = Source(uri).head
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="needs the package datasets: pip install datasets"):
         _ = Source(uri).head
+
+
+def test_without_a_network_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(host: str, port: int) -> None:
+        raise socket.gaierror(-2, f"no {host}:{port}")
+
+    monkeypatch.setitem(sys.modules, "datasets", stand_in := StandIn())  # type: ignore[arg-type]
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(hub.socket, "getaddrinfo", unknown)
+    for name in ("HF_ENDPOINT", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match=r"reached \(no huggingface.co:443\); .* cache: export HF_HUB_OFFLINE=1$"):
+        _ = Source("hf://datasets/n/one").head
+    assert not stand_in.asked
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert Source("hf://datasets/n/one:test").head
+    assert stand_in.asked
 
 
 def test_all_missing_packages_of_the_hub_are_in_one_command(monkeypatch: pytest.MonkeyPatch) -> None:

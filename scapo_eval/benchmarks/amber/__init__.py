@@ -492,7 +492,7 @@ BENCHMARK = Benchmark(
         "chair": "mentions that are hallucinated",
         "cover": "annotated objects that are mentioned",
         "hal": "responses with a hallucination",
-        "cog": "hallucinations that people tend to, too",
+        "cog": "hallucinations that are also typical of people",
     },
     canonical={"accuracy": "accuracy"},
     dataset={"source_type": "url", "url": ["https://github.com/junyangwang0410/AMBER"]},
