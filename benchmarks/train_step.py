@@ -8,7 +8,7 @@ The step is :meth:`scapo_train.trainer.Trainer.train_step` itself. Only the part
 are random (at the same cost as trained weights), pictures are noise, and advantages are drawn randomly. With random
 weights, no response ends early, so all responses have ``--response`` tokens. The reward needs text and is measured in
 ``benchmarks/reward.py``. ``--layers`` shortens a model that is too large for the GPU. This affects neither the MFU nor
-the time per layer.
+the time per layer. The GPU draws all weights at once, including those that are then kept in host memory.
 
 The MFU is the number of FLOPs in the forward and backward pass (including attention, without recomputation) per second
 of the update (including the optimizer step), relative to the bfloat16 rate of a single matrix product on the same GPU.
@@ -70,8 +70,13 @@ def tiny(folder: Path) -> Path:
 
 
 @contextmanager
-def random_weights(device: torch.device) -> Iterator[None]:
-    """Makes transformers create weights on the device within the context, instead of reading them."""
+def random_weights(device: torch.device, *, on_host: bool) -> Iterator[None]:
+    """Makes transformers create random weights within the context, instead of reading them.
+
+    Args:
+        device: Device on which the weights are drawn. A GPU needs milliseconds, and the host a minute.
+        on_host: True to return them in host memory, like weights that are read from files.
+    """
 
     def made(path: str, *, dtype: Any, attn_implementation: str, **_: Any) -> Any:
         with torch.device(device):
@@ -81,7 +86,7 @@ def random_weights(device: torch.device) -> Iterator[None]:
                 attn_implementation=attn_implementation,
             )
         vlm.generation_config.eos_token_id = min(END, vlm.config.get_text_config().vocab_size - 1)
-        return vlm
+        return vlm.cpu() if on_host else vlm
 
     with mock.patch.object(transformers.AutoModelForImageTextToText, "from_pretrained", made):
         yield
@@ -164,15 +169,14 @@ class RandomTrainer(Trainer):
     def load_models(self) -> Models:
         """Returns models with random weights."""
         config, group = self.config, self.process_group
-        with random_weights(group.device):
+        with random_weights(group.device, on_host=config.optim.offload):
             policy = load_policy(config.model, 1.0, group, lora=config.lora, offload=config.optim.offload)
-            if not self.compares:
-                return Models(None, policy, None)
-            if config.lora.rank > 0:
-                return Models(None, policy, policy)
-            reference = load_policy(config.model, 1.0, group, reference=True)
-            on_host = config.model.reference == "cpu" and group.size == 1
-            return Models(None, policy, reference.cpu() if on_host else reference)
+        if not self.compares:
+            return Models(None, policy, None)
+        if config.lora.rank > 0:
+            return Models(None, policy, policy)
+        with random_weights(group.device, on_host=config.model.reference == "cpu"):
+            return Models(None, policy, load_policy(config.model, 1.0, group, reference=True))
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Any:
         """Returns the noise prompts."""

@@ -69,7 +69,26 @@ def test_a_step_runs(bench: ModuleType, tmp_path: Path, options: list[str]) -> N
     assert found.planned > 0
 
 
-@pytest.mark.parametrize("options", [[], ["--no-rollout", "--no-kl"]], ids=["default", "update-only"])
+def test_weights_that_stay_in_host_memory_are_made_there(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU would otherwise hold a copy, and ``load_policy`` receives weights in host memory from files."""
+    places: list[bool] = []
+
+    def noted(_: Any, *, on_host: bool) -> Any:
+        places.append(on_host)
+        return nullcontext()
+
+    monkeypatch.setattr(bench, "random_weights", noted)
+    monkeypatch.setattr(bench, "load_policy", lambda *_, **__: None)
+    for options in ([], ["--reference", "cpu"], ["--offload"]):
+        trainer = object.__new__(bench.RandomTrainer)
+        trainer.config, trainer.process_group = job(bench, tmp_path, *options).config, GROUP
+        trainer.load_models()
+    assert places == [False, False, False, True, True, False]  # of the policy and of the reference
+
+
+@pytest.mark.parametrize("options", [[], ["--no-rollout", "--no-kl", "--offload"]], ids=["default", "offload"])
 @pytest.mark.usefixtures("warm")
 def test_two_ranks_run_a_step(lab: Any, options: list[str]) -> None:
     done = subprocess.run(lab.forked(2, str(PROGRAM), "--tiny", *options), capture_output=True, text=True, timeout=600)
