@@ -24,7 +24,14 @@ _AT_ONCE = 2**22
 
 
 class Sampler(Protocol):
-    """Engine that samples responses."""
+    """Engine that samples responses.
+
+    Attributes:
+        sleeping_memory: Number of bytes that PyTorch counts as allocated although the engine has released them during
+            updates.
+    """
+
+    sleeping_memory: int
 
     def sync(self) -> None:
         """Copies the policy's weights to the engine."""
@@ -53,6 +60,8 @@ class PolicySampler:
         max_new_tokens: Maximum number of tokens in a response.
         prompts_per_batch: Number of prompts that are processed at the same time.
     """
+
+    sleeping_memory = 0
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
         self._policy = policy

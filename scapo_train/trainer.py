@@ -250,7 +250,8 @@ class Trainer(Loop):
             **seconds,
         }
         if process_group.device.type == "cuda":
-            metrics["peak_memory"] = float(process_group.max(torch.cuda.max_memory_allocated(process_group.device)))
+            peak = torch.cuda.max_memory_allocated(process_group.device) - self.sampler.sleeping_memory
+            metrics["peak_memory"] = float(process_group.max(peak))
         metrics |= self.alarms.check(self.step + 1, metrics)
         if self.log is not None:
             for alarm in self.alarms.began:

@@ -111,8 +111,6 @@ class Engine:
         self.held = transformers.AutoModelForImageTextToText.from_pretrained(given["model"], dtype=dtype).eval()
         self.processor = load_processor(given["model"], **(given["mm_processor_kwargs"] or {}))
         self.model = Model(self.held, self.record["prefixes"]["qwen2_5_vl"])
-        if given["load_format"] == "dummy":
-            self._fill(0.01)
         self.awake = {"weights", "kv_cache"}
         self.caches: dict[str, dict[Any, Tensor]] = {name: {} for name in CACHES}
         self.asked: list[list[int]] = []

@@ -48,6 +48,9 @@ NETWORK = 50e9
 """Bytes per second and GPU between machines, for a 400 Gbit/s adapter per GPU."""
 HOST_LINK = 25e9
 """Bytes per second between a GPU and the memory of its host, over PCIe 4."""
+HOST_SUM = 2.6e9
+"""Bytes per second at which gradients of a GPU are copied to pageable host memory and added there, as measured on an
+H100 next to other jobs (docs/lab/training.md)."""
 HOST_MEMORY = 300e9
 """Bytes per second between the processors of a machine and its memory."""
 PINNED = 1.44

@@ -57,6 +57,8 @@ class Assumptions:
         launch: Seconds that each pass through a decoder layer needs for kernel launches and waiting, in addition to the
             time for its FLOPs.
         vllm_step: Seconds that vLLM adds to each decoding step.
+        vllm_sync: Seconds per decoder layer for loading weights into vLLM, in addition to the time for their bytes, and
+            for its sleep, as measured on an H100 (docs/lab/training.md).
         longest: Ratio of the longest to the average response length in a batch.
         reward: Time in seconds for computing the reward of one response, as measured in docs/performance.md.
         picture: Time in seconds that the host needs to read and resize one picture (640x480 pixels), as measured on one
@@ -71,6 +73,7 @@ class Assumptions:
     bandwidth: float = 0.7
     launch: float = 0.9e-3
     vllm_step: float = 3e-3
+    vllm_sync: float = 0.016
     longest: float = 1.6
     reward: float = 23e-6
     picture: float = 16e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..samplers.adapters import obstacle
-from .hardware import GPUS_PER_MACHINE, HOST_LINK, HOST_MEMORY, NETWORK
+from .hardware import GPUS_PER_MACHINE, HOST_LINK, HOST_MEMORY, HOST_SUM, NETWORK
 from .job import GpuShare
 
 
@@ -76,7 +76,7 @@ class Seconds(GpuShare):
         host = HOST_LINK * assume.bandwidth * self.shards
         if self.offload:
             gather += (self.value_bytes * shape.language if self.lora else 4 * self.trained) / host
-            reduce += 4 * self.trained / host
+            reduce += 4 * self.trained / (HOST_SUM * self.shards)
         if config.model.reference == "cpu":
             gather_reference += self.value_bytes * shape.language / host
         forward = self.forward_flops
@@ -86,11 +86,11 @@ class Seconds(GpuShare):
         again = forward - head if checkpointing else 0
         through = micros * shape.layers * assume.launch  # once through all layers
         gathers = [gather if self.lora else gather_reference] * self.kl + [gather] * (config.updates_per_batch > 1)
-        update = max(
-            (2 + checkpointing) * through
-            + (self.update_flops + again + head + (3 - self.lora + checkpointing) * slower) / rate,
-            micros * (2 * gather + reduce),
-        )
+        computing = (2 + checkpointing) * through
+        computing += (self.update_flops + again + head + (3 - self.lora + checkpointing) * slower) / rate
+        copying = micros * (2 * gather + reduce)
+        # a single process copies to and from host memory while the GPU waits
+        update = computing + copying if self.offload and self.count == 1 else max(computing, copying)
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
         shared = HOST_MEMORY / min(self.count, GPUS_PER_MACHINE)
         step = weights * self.trained / self.shards / (shared * assume.bandwidth if self.offload else bandwidth)
@@ -118,7 +118,7 @@ class Seconds(GpuShare):
         copies = 2 * own / HOST_LINK if rollout.sleep and rollout.sleep_level == 1 else 0
         if self.lora and rollout.adapters != "merge" and obstacle(self.config, experts, "cuda") is None:
             return self.value_bytes * self.trained * (1 / self._link() + 2 / HOST_LINK) + copies
-        return gather + 2 * own / bandwidth + copies
+        return gather + 2 * own / bandwidth + copies + self.job.assume.vllm_sync * self.shape.layers
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume

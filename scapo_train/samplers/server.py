@@ -96,6 +96,8 @@ class ServerSampler:
             (``rollout.check_sync``).
     """
 
+    sleeping_memory = 0
+
     def __init__(self, config: Config, policy: Policy, processor: Any, process_group: ProcessGroup) -> None:
         self._policy, self._process_group = policy, process_group
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)

@@ -117,17 +117,18 @@ class VllmSampler:
         pictures = max(len(source.pictures) for source in read_prompts(config.data.train, config.data.images))
         self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
+        if self._dtype == torch.float32:  # as the trainer; by default, vLLM's attention kernels multiply in TF32
+            os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
         self.name = f"vllm {self._vllm.__version__}"
         against = obstacle(config, has_experts(policy.vlm.config), process_group.device.type)
         self._only_adapters = sent_alone(config, self.name, against)
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
+        before = _allocated(process_group.device)
         try:
             self._llm = self._vllm.LLM(
                 model=model.path,
                 revision=model.revision or None,
                 dtype=model.dtype,
-                # the check and the adapters need the weights from the disk
-                load_format="auto" if rollout.check_sync or self._only_adapters else "dummy",
                 seed=run.seed,
                 tensor_parallel_size=rollout.tensor_parallel,
                 distributed_executor_backend="external_launcher" if process_group.size > 1 else "uni",
@@ -148,14 +149,14 @@ class VllmSampler:
             if "leep mode" in why:
                 why += ": set rollout.sleep = false"
             raise ScapoError(f"vLLM cannot load {model.path}: {why}") from None
+        self.sleeping_memory = _allocated(process_group.device) - before if rollout.sleep else 0
         self._base = model.path, model.revision
         self._adapter: Any = None  # vLLM's request for the adapters of the last synchronization
         self._syncs = 0
         self._sleep_level = rollout.sleep_level if rollout.sleep else 0
         self._awake = {"weights", "kv_cache"}
         self._has_weights = True
-        self._loaded: set[str] = set()
-        self._llm.apply_model(self._record_loads)
+        self._complete = False  # True once all of vLLM's weights were found to be set
         if rollout.check_sync:
             self._check(config, processor)
         self._sleep()
@@ -196,16 +197,20 @@ class VllmSampler:
     def _send_weights(self) -> None:
         if self._process_group.device.type == "cpu":
             self._llm.apply_model(_unpacked)
+        if not self._complete:
+            self._llm.apply_model(_invalidate)
         try:
             given = {"weights_iterator": weights(self._policy, self._dtype)}
             self._llm.collective_rpc("reload_weights", kwargs=given)
         except _REJECTS as error:
             raise ScapoError(f"vLLM cannot load the policy's weights: {root_cause(error)}") from None
-        (names,) = self._llm.apply_model(lambda model: {name for name, _ in model.named_parameters()})
-        if missing := sorted(names - self._loaded):
-            raise ScapoError(
-                f"{len(missing)} weights of vLLM's model do not exist in the policy: {', '.join(missing[:5])}"
-            )
+        if not self._complete:
+            (missing,) = self._llm.apply_model(_invalid)
+            if missing:
+                raise ScapoError(
+                    f"{len(missing)} weights of vLLM's model do not exist in the policy: {', '.join(missing[:5])}"
+                )
+            self._complete = True
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """Implements ``sample`` of :class:`~scapo_train.rollout.Sampler`. The responses contain vLLM's
@@ -228,16 +233,6 @@ class VllmSampler:
         """Shuts down vLLM."""
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
-
-    def _record_loads(self, model: Any) -> None:
-        """Records the names of the weights that vLLM loads, because vLLM raises no error for missing weights."""
-        load = model.load_weights
-
-        def recorded(given: Any) -> Any:
-            self._loaded = set(load(given))
-            return self._loaded
-
-        model.load_weights = recorded
 
     def _wake(self, part: str) -> None:
         if part in self._awake:
@@ -475,6 +470,25 @@ def with_single_image_tokens(policy: Policy, ids: Sequence[int]) -> list[int]:
     return [token_id for k, token_id in enumerate(ids) if token_id != token or k == 0 or ids[k - 1] != token]
 
 
+def _allocated(device: torch.device) -> int:
+    """Returns the bytes of all tensors on a GPU, including those of a sleeping engine, or 0 for a CPU."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _invalidate(model: Any) -> None:
+    """Sets all weights to NaN, because vLLM raises no error for weights that it does not receive, and the names that it
+    returns are not always those of its weights (experts in vLLM 0.26).
+    """
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data.fill_(math.nan)
+
+
+def _invalid(model: Any) -> list[str]:
+    """Returns the names of weights that contain NaN."""
+    return sorted(name for name, weight in model.named_parameters() if bool(weight.isnan().any()))
+
+
 def _unpacked(model: Any) -> None:
     """Resets the layout of experts on a CPU. Without this reset, vLLM (up to 0.33) sets the layout only when weights
     are loaded for the first time.
@@ -486,11 +500,11 @@ def _unpacked(model: Any) -> None:
 
 @contextmanager
 def _pixels(model: Any) -> Iterator[list[Tensor]]:
-    """Records each input to a model's vision tower. Nothing is recorded for models that, unlike Qwen's models, have no
-    ``visual.patch_embed``.
+    """Records each input to the first layer of a model's vision tower. Nothing is recorded for models that, unlike
+    Qwen's models, have no ``visual.patch_embed.proj``. vLLM calls ``patch_embed`` itself without its hooks.
     """
     seen: list[Tensor] = []
-    first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
+    first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed.proj")]
     hooks = [module.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for module in first]
     try:
         yield seen

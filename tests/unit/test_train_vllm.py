@@ -27,7 +27,7 @@ Read = Callable[[str], str]
 
 USED = {
     "LLM.__init__": {
-        "model", "revision", "dtype", "load_format", "seed", "tensor_parallel_size", "distributed_executor_backend",
+        "model", "revision", "dtype", "seed", "tensor_parallel_size", "distributed_executor_backend",
         "gpu_memory_utilization", "max_model_len", "enable_sleep_mode", "enforce_eager", "limit_mm_per_prompt",
         "mm_processor_kwargs", "mm_processor_cache_gb", "generation_config", "logprobs_mode", "enable_lora",
         "max_lora_rank", "lora_target_modules",

@@ -210,6 +210,17 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
     table.append({"family": family, "greedy_equal": same, **gaps, "sync_seconds": round(seconds, 3)})
 
 
+def test_without_the_check_the_engine_has_the_policys_weights_too(lab: Any, tiny: ModuleType) -> None:
+    bench = Bench(lab, tiny, "qwen2_5_vl", "rollout.check_sync=false")
+    sampler = VllmSampler(bench.config, bench.policy, bench.processor, GROUP)
+    try:
+        sampler.sync()
+        assert bench.gap(sampler.sample(bench.encoded, 1, 4, 1.0)) < LARGEST_GAP
+    finally:
+        sampler.close()
+        cleanup_dist_env_and_memory()
+
+
 @pytest.mark.parametrize("family", FAMILIES[:3])  # with adapters, vLLM's experts fail on a CPU
 def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
     lab: Any, tiny: ModuleType, family: str, table: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
