@@ -13,11 +13,10 @@ from rich.text import Text
 
 from ..base.errors import InputError
 from ..base.text import guarded
-from ..benchmarks.protocol import Protocol, sample_of
+from ..benchmarks.protocol import UNKNOWN_SAMPLE, Protocol, ProtocolFacts
 from ..benchmarks.published import CAVEAT, beside_records, beside_table, footnote
 from ..benchmarks.published import beside as published_beside
 from ..files.json_text import dump_json
-from ..files.source import Input
 from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
@@ -37,7 +36,7 @@ def emit(
     output: Output,
     *,
     allow_different: bool = False,
-    files: Sequence[Input | None] = (),
+    samples: Sequence[ProtocolFacts] = (),
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, and checks the conditions on metrics
     (gates).
@@ -46,8 +45,8 @@ def emit(
         runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
         allow_different: True if the command itself compares several ways of reading a file.
-        files: Input file of each run, whose prompts and length limit are checked against the protocol. The records can
-            contain the prompts of the captions.
+        samples: Properties of the captions of each run, whose prompts and length limit are checked against the
+            protocol.
 
     Returns:
         The exit code: 3 if the metrics do not pass a gate, otherwise 0.
@@ -65,7 +64,7 @@ def emit(
     beside = footnotes = None
     if output.protocol:
         protocol = Protocol.load(output.protocol)
-        samples = [sample_of(path) for path in files or [None] * len(runs)]
+        samples = samples or [UNKNOWN_SAMPLE] * len(runs)
         followed = zip(runs, samples, strict=True)
         runs = [protocol.followed(run, sample, off_protocol=output.off_protocol) for run, sample in followed]
         footnotes = list(dict.fromkeys(footnote(run, protocol, s) for run, s in zip(runs, samples, strict=True)))
