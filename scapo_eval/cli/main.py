@@ -130,6 +130,7 @@ class Verbs(click.Group):
             close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if word.isalpha() and not Path(word).exists() and not ctx.resilient_parsing:
                 meant = f"did you mean '{close[0]}'?" if close else "scapo-eval --help lists the verbs"
+                meant = "write NAME=FILE without spaces" if args[1:2] == ["="] else meant
                 raise click.UsageError(f"file or verb '{word}' not found; {meant}", ctx)
             args = [self._verb_of(ctx, args), *args]
         return super().parse_args(ctx, args)
