@@ -377,6 +377,7 @@ TOLD = [
     ),
     ("wrong.parquet --truth t.json", "wrong.parquet: not a parquet file"),
     ("c.json --truth t.json", "file not found; did you mean c.jsonl?"),
+    ("c.jsonl,keys.jsonl --truth t.json", "it contains several files: separate them with spaces"),
     ("~/c.jsonl --truth t.json", "the shell does not expand ~ in quotation marks"),
     ("c.jsonl --gt t.json", "Did you mean '--truth'?"),
     ("c.jsonl -truth t.json", "No such option '-truth'. Did you mean '--truth'?"),
