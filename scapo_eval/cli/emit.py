@@ -124,6 +124,8 @@ def _print(
         render_as = latex if form == "latex" else markdown
         text = render_as(results, intervals=output.intervals, metrics=output.metrics, footnotes=footnotes)
         echo(text, nl=False)
+    if "sliced" in record and form != "table":
+        output.note("the slices of --by are shown with --format table and --format json")
     if beside:
         _print_beside(results, beside, output, form)
     if footnotes and form == "table":

@@ -78,6 +78,7 @@ SCREEN_COMMANDS = {
     "many_metrics": ["yesno", "yes.jsonl", "no.jsonl"],
     "long_names": ["yesno", "a_very_long_name_of_a_model_that_never_ends=yes.jsonl", "yesno_of_the_other=no.jsonl"],
     "labels": ["labels", EXAMPLES[0], *TRUTH, "--top", "4"],
+    "slices": [EXAMPLES[0], *TRUTH, "--by", "length"],
 }
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from scapo_eval.benchmarks import systems
 from scapo_eval.benchmarks.protocol import ProtocolFacts, read_sample, shipped_protocols
 from scapo_eval.benchmarks.published import footnote
 from scapo_eval.cli.main import cli
+from scapo_eval.cli.protocol import list_
+from scapo_eval.cli.screen import SafeConsole
 from scapo_eval.results.benchmark import SUMMARIES, benchmark
 from scapo_eval.results.results import Resampling, load_results
 
@@ -234,6 +239,18 @@ def test_the_verbs_that_list_and_show(mine: Path) -> None:
     mine.write_text(run("protocol", "show", "chair-opera", "--json").stdout)
     assert Protocol.load(mine) == Protocol.load("chair-opera")
     assert "are not known" in run("protocol", "show", "phd", "--ids").stderr
+
+
+def test_a_terminal_of_80_columns_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("scapo_eval.cli.protocol.sys.stdout", SimpleNamespace(isatty=lambda: True))
+    listed = io.StringIO()
+    monkeypatch.setattr("scapo_eval.cli.protocol.SafeConsole", partial(SafeConsole, file=listed))
+    list_.main([], standalone_mode=False)
+    lines = listed.getvalue().splitlines()
+    assert "…" not in listed.getvalue()
+    assert {line.split(" ")[0] for line in lines} >= set(shipped_protocols())
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(
