@@ -157,9 +157,9 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
         echo("\n" + "\n".join("\t".join(map(guarded, line)) for line in (heads, *lines)))
         output.note(CAVEAT)
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    grid = Table(*heads, box=None, pad_edge=False)
+    grid = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
     for line in lines:
         own = line[-1] == "this run"
         grid.add_row(*(Text(text, style="bold" if own else "") for text in line))

@@ -190,6 +190,16 @@ def test_omitted_records_do_not_deviate(mine: Path, tmp_path: Path) -> None:
     assert scored.signature.fields["protocol"] == Protocol.load(mine).identity
 
 
+def test_no_source_of_a_published_row_is_cut(mine: Path, tmp_path: Path) -> None:
+    row = {"system": "A", "metrics": {"hal_rate": 9.0}, "paper": f"github.com/{'a' * 60}/z", "year": 2024}
+    mine.write_text(json.dumps(MINE | {"published": [row]}))
+    path = lines(tmp_path / "c.jsonl", captions(1, 2, 3))
+    how = ["--truth", tmp_path / "truth.json", "--protocol", mine, "--resamples", 0, "--beside", "--width", 80]
+    shown = "".join(run("score", path, *how).stdout.split())
+    assert f"{'a' * 20}" in shown
+    assert "/z,2024" in shown
+
+
 def test_the_limit_is_read_from_the_run_card(mine: Path, tmp_path: Path) -> None:
     path = lines(tmp_path / "c.jsonl", captions(1, 2, 3, prompt=PROMPT))
     card = tmp_path / "c.jsonl.run.json"
