@@ -292,6 +292,8 @@ TOLD = [
         "recognized as a truth file; to score captions with it: scapo-eval score CAPTIONS --truth t.json",
     ),
     ("c.jsonl --truth t.json -o new/x.json", "cannot be written: folder not found; create it: mkdir -p new"),
+    ("none.jsonl --truth t.json -o new/x.json", "new/x.json: cannot be written"),  # before any file is read
+    ("describe . -o parts --model m", "parts: cannot be written: parts is a directory"),
     ("- --truth -", "standard input (-) is already another input; write one of them into a file"),
     ("version", "file or verb 'version' not found; scapo-eval --help lists the verbs"),
     ("protocol show chiar", "or a file); did you mean 'chair-opera'?"),
