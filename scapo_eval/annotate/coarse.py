@@ -140,6 +140,11 @@ def _in_order(claim: ClaimKey) -> tuple[int, ClaimKey]:
     return KINDS.index(claim[0]), claim
 
 
+def is_run(folder: str) -> bool:
+    """Returns True if a folder contains a run."""
+    return (Path(folder) / "run.json").exists()
+
+
 def open_or_create(
     folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary, claims: Claims | None = None
 ) -> Store:
@@ -156,7 +161,7 @@ def open_or_create(
         InputError: If :class:`~scapo_eval.annotate.store.Store` rejects the folder, or if the run was created for other
             images or claims.
     """
-    if not (Path(folder) / "run.json").exists():
+    if not is_run(folder):
         return Store.create(folder, images, vocabulary, claims)
     store = Store.open(folder, vocabulary=vocabulary, write=True)
     wanted, begun = (tuple(image.image_id for image in given) for given in (images, store.images))

@@ -8,7 +8,7 @@ package, and users can add their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib import resources
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..base.errors import InputError
+from ..base.errors import InputError, ScapoError
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
@@ -89,6 +89,10 @@ class ProtocolFacts:
     records: int
     prompts: Collection[str] = ()
     max_new_tokens: int | None = None
+
+
+UNKNOWN_SAMPLE = ProtocolFacts(None, 0)
+"""Sample whose properties are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,14 +350,12 @@ class Protocol:
         Raises:
             InputError: If the run belongs to another benchmark, or if it deviates from the protocol.
         """
-        return self.followed(run, sample_of(given), off_protocol=off_protocol)
+        sample = UNKNOWN_SAMPLE if given is None else read_sample(given, skip_bad=True)  # scoring accepted the records
+        return self.followed(run, sample, off_protocol=off_protocol)
 
     def followed(self, run: Run, asked: ProtocolFacts, *, off_protocol: bool = False) -> Run:
         """Checks a run as :meth:`followed_by` does, but receives properties that have already been read."""
-        if run.metric_set.name not in self.benchmarks:
-            benchmarks = ", ".join(self.benchmarks)
-            reason = f"the protocol '{self.name}' is for {benchmarks}, not for {run.metric_set.name}"
-            raise InputError(reason, path=self.path)
+        self._check_benchmark(run.metric_set.name)
         records = run.n_records if self.counted is None else run.counts.get(self.counted)
         if records is None:
             raise InputError(
@@ -361,12 +363,10 @@ class Protocol:
                 f"does not have (known: {', '.join(run.counts)})",
                 path=self.path,
             )
-        differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
+        sample = replace(asked, image_ids=run.table.image_ids, records=records)
+        differing = self.differences(sample)
         if differing and not off_protocol:
-            raise InputError(
-                f"{run.name} does not follow the protocol '{self.name}': {'; '.join(differing)}{_fitting(run)} "
-                "(to score and mark it anyway: --off-protocol, in Python off_protocol=True)"
-            )
+            raise self._deviation(run.name, run.metric_set.name, sample, differing)
         off = [f"off the protocol '{self.name}': {'; '.join(differing)}"] if differing else []
         fields = {**run.signature.fields, "protocol": f"{self.identity}{',off' if differing else ''}"}
         return replace(
@@ -375,23 +375,60 @@ class Protocol:
             notes=(*run.notes, *off, *self.remarks(run)),
         )
 
+    def check_before(self, name: str, benchmark: str, sample: ProtocolFacts, *, omits: bool = False) -> None:
+        """Checks captions before they are scored. The method :meth:`followed` checks the resulting run.
+
+        Args:
+            name: Name of the system, for the message.
+            benchmark: Name of the benchmark that will be computed.
+            sample: Properties of the captions.
+            omits: True if scoring can omit captions. Additional captions are then not an error.
+
+        Raises:
+            InputError: If the protocol is for other benchmarks, or if the run would deviate from it.
+        """
+        self._check_benchmark(benchmark)
+        seen = sample.image_ids
+        if omits and seen is not None and self.image_ids is not None:
+            seen = set(self.image_ids).intersection(seen)
+        countable = sample.image_ids is not None and self.counted is None and not omits
+        differing = [
+            *self._other_images(seen),
+            *(self._other_number(sample.records) if countable else ()),
+            *self._other_request(sample),
+        ]
+        if differing:
+            raise self._deviation(name, benchmark, sample, differing)
+
+    def _check_benchmark(self, name: str) -> None:
+        if name not in self.benchmarks:
+            reason = f"the protocol '{self.name}' is for {', '.join(self.benchmarks)}, not for {name}"
+            raise InputError(reason, path=self.path)
+
+    def _deviation(self, name: str, benchmark: str, sample: ProtocolFacts, differing: Sequence[str]) -> InputError:
+        return InputError(
+            f"{name} does not follow the protocol '{self.name}': {'; '.join(differing)}"
+            f"{self._fitting(benchmark, set(sample.image_ids or ()))} "
+            "(to score and mark it anyway: --off-protocol, in Python off_protocol=True)"
+        )
+
+    def _fitting(self, benchmark: str, images: Set[str]) -> str:
+        """Returns ``; these are the images of ...`` with the shipped protocols for exactly these images, or an empty
+        text if there are none or if the images are those of this protocol.
+        """
+        if images == set(self.image_ids or ()):
+            return ""
+        fitting = [
+            f"'{protocol.name}'"
+            for protocol in map(Protocol.load, shipped_protocols())
+            if benchmark in protocol.benchmarks and images == set(protocol.image_ids or ())
+        ]
+        return f"; these are the images of the protocol {' and '.join(fitting)}" if fitting else ""
+
 
 def _question(name: str) -> str:
     """Returns the question about an object in the wording of the published files, including their typo."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
-
-
-def _fitting(run: Run) -> str:
-    """Returns ``; these are the images of ...`` with the shipped protocols for exactly the images of a run, or an empty
-    text.
-    """
-    images, known = set(run.table.image_ids), map(Protocol.load, shipped_protocols())
-    fitting = [
-        f"'{protocol.name}'"
-        for protocol in known
-        if run.metric_set.name in protocol.benchmarks and images == set(protocol.image_ids or ())
-    ]
-    return f"; these are the images of the protocol {' and '.join(fitting)}" if fitting else ""
 
 
 def _first(ids: Iterable[str]) -> str:
@@ -411,28 +448,55 @@ def shipped_protocols() -> dict[str, Any]:
     return {name.removesuffix(SUFFIX): files[name] for name in sorted(files)}
 
 
-def sample_of(given: Given | None) -> ProtocolFacts:
-    """Returns the properties of a sample as stated in the records of its captions. The result is empty if there are no
-    captions.
+def checked_sample(
+    protocol: Protocol, name: str, benchmark: str, given: Given, *, omits: bool, off_protocol: bool = False
+) -> ProtocolFacts:
+    """Returns the properties of captions and checks them before the captions are scored.
+
+    If the captions have a fault, this function returns unknown properties, because scoring reports the fault.
+
+    Args:
+        protocol: Protocol that the run should follow.
+        name, benchmark, omits: Same as in :meth:`Protocol.check_before`.
+        given: Captions to score, which must be readable twice.
+        off_protocol: True to accept deviations.
+
+    Raises:
+        InputError: If :meth:`Protocol.check_before` raises it.
     """
-    return ProtocolFacts(None, 0) if given is None else read_sample(given)
+    try:
+        sample = read_sample(given, skip_bad=omits)
+    except ScapoError:
+        sample = UNKNOWN_SAMPLE
+    if not off_protocol:
+        protocol.check_before(name, benchmark, sample, omits=omits)
+    return sample
 
 
-def read_sample(given: Given) -> ProtocolFacts:
+def read_sample(given: Given, *, skip_bad: bool = False) -> ProtocolFacts:
     """Reads a file of captions or answers and returns the sample properties that the records state.
 
     The length limit is read from the run card that ``describe`` writes.
+
+    Args:
+        given: Path, or records in memory.
+        skip_bad: True to omit unreadable captions instead of raising an error.
 
     Raises:
         InputError, InputErrors: If the records are unreadable, or are neither captions nor answers.
     """
     path = readable(given)
-    source = open_layout(path, warn=lambda text: None)
+    ignore = (lambda error: None) if skip_bad else None
+    source = open_layout(path, on_error=ignore, warn=lambda text: None)
     limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
     if kind_of(source) == "captions":
-        captions = list(captions_of(source, warn=lambda text: None))
-        prompts = {caption.prompt for caption in captions if caption.prompt}
-        return ProtocolFacts([caption.image_id for caption in captions], len(captions), prompts, limit)
+        images: list[str] = []
+        prompts: set[str] = set()
+        for caption in captions_of(source, on_error=ignore, warn=lambda text: None):
+            images.append(caption.image_id)
+            if caption.prompt:
+                prompts.add(caption.prompt)
+        return ProtocolFacts(images, len(images), prompts, limit)
     from ..readers.answers import answers_of
 
     answers = list(answers_of(source))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..annotate.coarse import JudgedClaims, calls_left, claims_in, coarse, joined, open_or_create
+from ..annotate.coarse import JudgedClaims, calls_left, claims_in, coarse, is_run, joined, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
 from ..annotate.passes import PRESENT_FROM, UNREAD, Forecast, PassOutcome, Prompt, journal_of, judge_of
 from ..annotate.prompt_lint import lint
@@ -228,6 +228,8 @@ def coarse_command(
         # an invalid prompt must not create a run
         coarse_prompts(labels, labels_per_call, template, one_word=probability)
     run = shard.path(run) if shard else run
+    if not decided and not is_run(run):  # a run whose cells are decided needs no engine
+        settings.require()
     with open_or_create(run, pictures, labels, claims) as store:
         keep_shard(store, shard)
         rows = rows_of(store, shard)
@@ -350,6 +352,7 @@ def _pass(
     """Runs one pass in which an engine answers questions about cells, and provides forecasts of time and cost. Returns
     the exit code of the command.
     """
+    settings.require()
     told_at = 0.0
 
     def report(forecast: Forecast) -> None:

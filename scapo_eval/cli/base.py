@@ -17,6 +17,7 @@ from ..readers.formats import KnownFile, recognize_file
 from ..readers.kinds import KINDS
 from ..results.benchmark import BENCHMARK_OF, benchmark, has_benchmark
 from .common import with_help
+from .context import Context
 from .examples import broken, example_of
 from .files import InputFile, split_name
 
@@ -27,6 +28,8 @@ _SWAPPED = "; the arguments look swapped"
 
 class Verb(click.Command):
     """Command whose messages about wrong arguments name the remedy."""
+
+    context_class = Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line.

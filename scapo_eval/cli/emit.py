@@ -13,11 +13,10 @@ from rich.text import Text
 
 from ..base.errors import InputError
 from ..base.text import guarded
-from ..benchmarks.protocol import Protocol, sample_of
+from ..benchmarks.protocol import UNKNOWN_SAMPLE, Protocol, ProtocolFacts
 from ..benchmarks.published import CAVEAT, beside_records, beside_table, footnote
 from ..benchmarks.published import beside as published_beside
 from ..files.json_text import dump_json
-from ..files.source import Input
 from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
@@ -37,7 +36,7 @@ def emit(
     output: Output,
     *,
     allow_different: bool = False,
-    files: Sequence[Input | None] = (),
+    samples: Sequence[ProtocolFacts] = (),
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, and checks the conditions on metrics
     (gates).
@@ -46,8 +45,8 @@ def emit(
         runs: Runs of all systems, of which the first is the baseline.
         output: Output options.
         allow_different: True if the command itself compares several ways of reading a file.
-        files: Input file of each run, whose prompts and length limit are checked against the protocol. The records can
-            contain the prompts of the captions.
+        samples: Properties of the captions of each run, whose prompts and length limit are checked against the
+            protocol.
 
     Returns:
         The exit code: 3 if the metrics do not pass a gate, otherwise 0.
@@ -65,7 +64,7 @@ def emit(
     beside = footnotes = None
     if output.protocol:
         protocol = Protocol.load(output.protocol)
-        samples = [sample_of(path) for path in files or [None] * len(runs)]
+        samples = samples or [UNKNOWN_SAMPLE] * len(runs)
         followed = zip(runs, samples, strict=True)
         runs = [protocol.followed(run, sample, off_protocol=output.off_protocol) for run, sample in followed]
         footnotes = list(dict.fromkeys(footnote(run, protocol, s) for run, s in zip(runs, samples, strict=True)))
@@ -125,6 +124,8 @@ def _print(
         render_as = latex if form == "latex" else markdown
         text = render_as(results, intervals=output.intervals, metrics=output.metrics, footnotes=footnotes)
         echo(text, nl=False)
+    if "sliced" in record and form != "table":
+        output.note("the slices of --by are shown with --format table and --format json")
     if beside:
         _print_beside(results, beside, output, form)
     if footnotes and form == "table":
@@ -156,9 +157,9 @@ def _print_beside(results: Results, protocol: Protocol, output: Output, form: st
         echo("\n" + "\n".join("\t".join(map(guarded, line)) for line in (heads, *lines)))
         output.note(CAVEAT)
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    grid = Table(*heads, box=None, pad_edge=False)
+    grid = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
     for line in lines:
         own = line[-1] == "this run"
         grid.add_row(*(Text(text, style="bold" if own else "") for text in line))

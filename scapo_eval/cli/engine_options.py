@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from ..engines import ENGINES, Engine, Sampling
+from ..engines import ENGINES, Engine, Sampling, require
 from ..engines.base import CHOICES
 from ..files.source import Source
 from ..inference.journal import SUFFIX, Journal
@@ -80,7 +80,7 @@ class EngineSettings:
         context = click.get_current_context(silent=True)
         if context is None:
             return
-        used = {self.engine, context.params.get("verifier_engine")}
+        used = set(self._engines)
         for param in context.command.params:
             option, source = param.opts[-1], context.get_parameter_source(param.name or "")
             engines = _ENGINES_OF.get(option, ())
@@ -106,10 +106,31 @@ class EngineSettings:
         if not self.quiet:
             echo(f"scapo-eval: warning: {text}", err=True)
 
+    def require(self) -> None:
+        """Checks whether the extras of all engines of the command are installed. Commands call this method before they
+        create files.
+
+        Raises:
+            MissingExtra: If an extra is missing.
+        """
+        for engine in self._engines:
+            require(engine)
+
+    @property
+    def _engines(self) -> list[str]:
+        context = click.get_current_context(silent=True)
+        verifier = context.params.get("verifier_engine") if context else None
+        return [self.engine, *([verifier] if verifier else [])]
+
     def journal(self, output: str) -> Journal:
-        """Opens the journal that belongs to an output file."""
+        """Opens the journal that belongs to an output file.
+
+        Raises:
+            MissingExtra: If the extra of an engine is missing.
+        """
         if output == "-":
             raise click.UsageError("-o requires a file, because the journal for resuming is written next to it")
+        self.require()
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 

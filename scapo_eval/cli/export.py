@@ -15,7 +15,7 @@ from ..results.results import Resampling, Run, load_results, unique_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .base import Verb
 from .echo import echo
-from .files import INPUT, OUTPUT, PLAIN
+from .files import INPUT, OUTPUTS, PLAIN
 from .options import bootstrap_option
 
 
@@ -25,7 +25,7 @@ from .options import bootstrap_option
     "--to", "form", type=click.Choice(["eee"]), required=True, help="Target schema: eee is Every Eval Ever, 0.3."
 )
 @click.option(
-    "-o", "--output", type=OUTPUT, required=True, metavar="FILE|DIR",
+    "-o", "--output", type=OUTPUTS, required=True, metavar="FILE|DIR",
     help="Output file. With several systems, FILE.SYSTEM.json each, or DIR/ in the layout of the datastore.",
 )  # fmt: skip
 @click.option(

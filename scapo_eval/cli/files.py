@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..base.errors import ScapoError
-from ..files.files import refuse_replacing
+from ..files.files import refuse_replacing, refuse_unwritable
 from ..files.source import STDIN, Source
 from ..readers.data_set import DataSet, files_at, input_at, naming_files, sharing_inputs
 from ..readers.formats import KnownFile, recognize_file
@@ -77,15 +77,25 @@ class InputFile(_File):
 
 
 class OutputFile(_File):
-    """Parameter type for an output file."""
+    """Parameter type for an output file.
+
+    Args:
+        folder: True if the output can also be a folder, or if the command creates missing folders.
+    """
+
+    def __init__(self, *, folder: bool) -> None:
+        self.folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the name of an output file unchanged."""
+        """Returns the name of an output file unchanged. A name that cannot be written raises an error."""
         self._seen(ctx, _OUTPUTS, str(value))
+        if not self.folder and value != STDIN and not (ctx and ctx.resilient_parsing):
+            refuse_unwritable(str(value))
         return value
 
 
-INPUT, PLAIN, OUTPUT = InputFile(named=True), InputFile(named=False), OutputFile()
+INPUT, PLAIN = InputFile(named=True), InputFile(named=False)
+OUTPUT, OUTPUTS = OutputFile(folder=False), OutputFile(folder=True)
 
 
 def split_name(argument: str) -> tuple[str | None, str]:

@@ -9,6 +9,7 @@ import click
 
 from .base import Verb
 from .common import with_help
+from .context import Context
 
 _WHOLE = 10_000  # maximum length of a help line, so that no line is cut
 _FOR_FILES = ("check", "status")
@@ -19,6 +20,7 @@ class Group(click.Group):
     """Group of commands whose help page wraps the line of each command instead of truncating it."""
 
     command_class = Verb
+    context_class = Context
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands on the help page."""

@@ -19,6 +19,7 @@ from ..base.errors import InputWarning, ScapoError
 from ..base.version import __version__
 from ..results.benchmark import BENCHMARK_OF, SUMMARIES, VERB_OF, benchmark, benchmarks, other_benchmarks
 from .codes import BAD_INPUT, INTERRUPTED
+from .context import Context
 from .echo import echo
 
 DEFAULT_VERB = "score"
@@ -70,6 +71,8 @@ class Verbs(click.Group):
     """Group of commands that imports the module of a command only when it is used. If the first word on the command
     line is not a command, it is treated as a file to score.
     """
+
+    context_class = Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands in the order of the help page."""
@@ -127,6 +130,7 @@ class Verbs(click.Group):
             close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if word.isalpha() and not Path(word).exists() and not ctx.resilient_parsing:
                 meant = f"did you mean '{close[0]}'?" if close else "scapo-eval --help lists the verbs"
+                meant = "write NAME=FILE without spaces" if args[1:2] == ["="] else meant
                 raise click.UsageError(f"file or verb '{word}' not found; {meant}", ctx)
             args = [self._verb_of(ctx, args), *args]
         return super().parse_args(ctx, args)

@@ -10,12 +10,12 @@ from ..base.errors import InputError
 from ..inference.shards import merge_outputs
 from .base import Verb
 from .echo import echo
-from .files import OUTPUT, PLAIN
+from .files import OUTPUTS, PLAIN
 
 
 @click.command("merge", cls=Verb)
 @click.argument("shards", type=PLAIN, nargs=-1, required=True)
-@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE|RUN", help="The whole output, or run.")
+@click.option("-o", "--output", type=OUTPUTS, required=True, metavar="FILE|RUN", help="The whole output, or run.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
     """Combines the shards of a job into the output that one machine would have written.

@@ -208,7 +208,9 @@ def output_options(command: Command) -> Command:
             type=click.Choice(get_args(Test)),
             default="studentized_permutation",
             show_default=True,
-            help="Test of differences to the first system (approximate_randomization: as in 0.2.0).",
+            metavar="TEST",
+            help="Test of differences to the first system: studentized_permutation, approximate_randomization (as in"
+            " 0.2.0), paired_bootstrap or mcnemar.",
         ),
         click.option(
             "--equivalence",

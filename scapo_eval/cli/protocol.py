@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..benchmarks.protocol import Protocol, read_sample, shipped_protocols
@@ -60,10 +60,12 @@ def list_(as_json: bool) -> None:
     if not sys.stdout.isatty():
         echo("\n".join(map("\t".join, [HEADINGS, *cells])))
         return
-    table = Table(*HEADINGS, box=None, pad_edge=False)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    SafeConsole(highlight=False).print(table)
+    table = Table(Column("protocol", no_wrap=True), "verbs", "title", box=None, pad_edge=False)
+    for name, verbs, *_, title in cells:
+        table.add_row(*map(Text, (name, verbs, title)))
+    console = SafeConsole(highlight=False)
+    console.print(table)
+    console.print("\nTo show what a protocol needs: scapo-eval protocol show NAME")
 
 
 @command.command()

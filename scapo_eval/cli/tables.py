@@ -55,7 +55,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
     for text in table.legend(resamples):
         for part in wrap(text, console.width):
             console.print(Text(part, style="dim"))
-    for line in table.slices():
+    for line in table.slices(console.width):
         console.print(line, soft_wrap=True)
     for names, sizes, signature in table.signatures():
         console.print()
@@ -273,32 +273,43 @@ class _Table:
         elif any("margin" in row for row in rows):
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
 
-    def slices(self) -> Iterator[Text]:
-        """Yields the results for each slice, and the results of the tests for equality of all slices."""
+    def slices(self, width: int) -> Iterator[Text]:
+        """Yields the results for each slice, and the results of the tests for equality of all slices. Metrics that do
+        not fit into the width are in a further table.
+        """
         sliced = self.found.get("sliced")
         if not sliced:
             return
-        yield Text()
-        cells = [[Text(f"by {sliced['by']}", style="bold"), Text("images", style="dim"), *map(Text, self.metrics)]]
+        left = self.metrics
+        while left:
+            tables = ((most, self._slices(sliced, left[:most])) for most in range(len(left), 0, -1))
+            most, lines = next((k, lines) for k, lines in tables if k == 1 or max(map(_width, lines)) <= width)
+            yield Text()
+            yield from lines
+            left = left[most:]
+        tested = [row for row in sliced["interactions"] if row["metric"] in self.metrics and row["p_value"] is not None]
+        if tested:
+            yield Text()
+        for row in tested:
+            what = f"difference of {row['system']} to {row['baseline']}" if row["baseline"] else row["system"]
+            text = f"{row['metric']}: {what} equal in all slices? p = {row['p_value']:.4f}"
+            yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
+
+    def _slices(self, sliced: Mapping[str, Any], metrics: Sequence[str]) -> list[Text]:
+        cells = [[Text(f"by {sliced['by']}", style="bold"), Text("images", style="dim"), *map(Text, metrics)]]
         for entry in sliced["slices"]:
             label = entry["slice"] if len(self.systems) == 1 else f"{entry['slice']}: {entry['system']}"
-            values = [self._number(m)(entry["metrics"][m]["value"]) for m in self.metrics]
+            values = [self._number(m)(entry["metrics"][m]["value"]) for m in metrics]
             cells.append(
                 [Text(label), Text(f"{entry['n_images']:,}"), *(Text(value, style="bold") for value in values)]
             )
-            bounds = [(entry["metrics"][m]["ci_low"], entry["metrics"][m]["ci_high"]) for m in self.metrics]
+            bounds = [(entry["metrics"][m]["ci_low"], entry["metrics"][m]["ci_high"]) for m in metrics]
             shown = [
                 "" if low is None else f"[{show(low)}, {show(high)}]"
-                for (low, high), show in zip(bounds, map(self._number, self.metrics), strict=True)
+                for (low, high), show in zip(bounds, map(self._number, metrics), strict=True)
             ]
             cells.append([Text(), Text(), *(Text(text, style="dim") for text in shown)])
-        yield from aligned(cells, right=range(1, len(self.metrics) + 2))
-        yield Text()
-        for row in sliced["interactions"]:
-            if row["metric"] in self.metrics and row["p_value"] is not None:
-                what = f"difference of {row['system']} to {row['baseline']}" if row["baseline"] else row["system"]
-                text = f"{row['metric']}: {what} equal in all slices? p = {row['p_value']:.4f}"
-                yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
+        return aligned(cells, right=range(1, len(metrics) + 2))
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
         """Yields one tuple ``(systems, sizes, signature)`` for each group of systems with equal sizes and equal

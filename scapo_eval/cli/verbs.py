@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..base.errors import InputError, OptionError
-from ..benchmarks.protocol import Protocol
+from ..benchmarks.protocol import Protocol, ProtocolFacts, checked_sample
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
 from ..benchmarks.slicing import LENGTH
@@ -64,8 +64,12 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            samples: Sequence[ProtocolFacts] = ()
             if output.protocol:
-                values = _filled(Protocol.load(output.protocol), values)
+                protocol = Protocol.load(output.protocol)
+                values = _filled(protocol, values)
+                if record.captions and not (cluster and cluster.engine):
+                    samples = _samples(protocol, record, given, scoring, output)
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output, connection)
             else:
@@ -76,8 +80,7 @@ def command_of(record: Benchmark) -> click.Command:
             _refuse_unusual(runs)
         if not runs:
             return 0
-        paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
-        code = emit(runs, output, allow_different=not record.several, files=paths)
+        code = emit(runs, output, allow_different=not record.several, samples=samples)
         if record.advice and (line := record.advice(values)):
             output.note(line)
         return code
@@ -113,6 +116,26 @@ def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
     switches = {name for name, value in values.items() if value is False}
     filled = protocol.filled({name: None if name in switches else value for name, value in values.items()})
     return {name: bool(value) if name in switches else value for name, value in filled.items()}
+
+
+def _samples(
+    protocol: Protocol,
+    record: Benchmark,
+    given: Sequence[tuple[str | None, Source]],
+    scoring: ScoringOptions | None,
+    output: Output,
+) -> list[ProtocolFacts]:
+    """Returns the properties of all caption files. If a file deviates from the protocol, an error is raised before any
+    file is scored.
+    """
+    omits = scoring is None or scoring.skip_bad or scoring.on_unknown_image == "skip"
+    samples = []
+    for name, (_, source) in zip(Systems(given).named(), given, strict=True):
+        with caption_file(source):
+            samples.append(
+                checked_sample(protocol, name, record.name, source, omits=omits, off_protocol=output.off_protocol)
+            )
+    return samples
 
 
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:

@@ -54,6 +54,11 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, 
         reviewed = sum(map(len, loaded.reviewed.values()))
         sizes = f"{len(loaded.labels)} labels, {len(loaded.aliases)} aliases, {len(loaded.ignore)} ignore phrases"
         echo(f"{name}: {len(problems) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
+        if problems:
+            accepted = f"reviewed: {{{problems[0].kind}: [{_quoted(problems[0].subject)}]}}"
+            echo(
+                f"{name}: change the aliases and ignore phrases, or accept a finding in the file: {accepted}", err=True
+            )
         total += len(problems)
     return 2 if total else 0
 
@@ -219,9 +224,12 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
         except ValueError as error:
             reason = f"not a valid candidate of `scapo-eval vocab mine`: {error}"
             raise InputError(reason, path=candidates, line=line) from None
-    drafts = [draft for draft in cluster(read) if draft.captions >= min_captions]
+    clusters = cluster(read)
+    drafts = [draft for draft in clusters if draft.captions >= min_captions]
     if not drafts:
-        raise InputError(f"phrases in at least {min_captions} captions not found", path=candidates)
+        most = max((draft.captions for draft in clusters), default=0)
+        remedy = f"; the most frequent one is in {most}: --min-captions {most}" if most else ""
+        raise InputError(f"no label is in at least {min_captions} captions{remedy}", path=candidates)
     lines = [
         "# A draft: delete what is not a visible object, merge what is one thing, write definitions,",
         "# then run: scapo-eval vocab check FILE",

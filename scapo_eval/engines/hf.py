@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import MissingExtra, ScapoError
-from . import images
+from ..base.errors import ScapoError
+from . import images, missing_extra
 from .base import (
     CHOICES,
     TOP,
@@ -80,7 +80,7 @@ class TransformersEngine:
             import transformers
             from safetensors import SafetensorError
         except ImportError:
-            raise MissingExtra("hf", "the engine transformers") from None
+            raise missing_extra("transformers") from None
         check_model(model)
         self._torch = torch
         self._transformers = transformers

@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ..base.errors import MissingExtra, ScapoError
+from ..base.errors import ScapoError
 from ..files.fields import message_text
 from ..files.json_text import dump_json, parse_json
-from . import images
+from . import images, missing_extra
 from .base import (
     CHOICES,
     TOP,
@@ -114,7 +114,7 @@ class OpenAIEngine:
         try:
             import aiohttp
         except ImportError:
-            raise MissingExtra("http", "asking a server") from None
+            raise missing_extra("openai") from None
         self.model = model
         self._url, login = _split_url(base_url)
         self.identity: Mapping[str, Any] = {"engine": "openai", "model": model, "extra": without_secrets(dict(extra))}

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import InputError, MissingExtra, ScapoError, cause
 from ..files.json_text import dump_json, parse_json
-from . import images
+from . import images, missing_extra
 from .base import (
     CHOICES,
     COMPACT_JSON,
@@ -69,7 +69,7 @@ class RayVllmEngine:
             import ray.data.llm
             import ray.exceptions
         except ImportError:
-            raise MissingExtra("ray-llm", "the engine ray") from None
+            raise missing_extra("ray") from None
         self._ray = ray
         self.identity: Mapping[str, Any] = {
             "engine": "ray", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,

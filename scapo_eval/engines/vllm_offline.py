@@ -14,8 +14,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from ..base.errors import MissingExtra, ScapoError
-from . import images
+from ..base.errors import ScapoError
+from . import images, missing_extra
 from .base import (
     CHOICES,
     COMPACT_JSON,
@@ -63,7 +63,7 @@ class VllmEngine:
         try:
             import vllm
         except ImportError:
-            raise MissingExtra("vllm", "the engine vllm") from None
+            raise missing_extra("vllm") from None
         self._vllm = vllm
         self._faults, self._dead = faults()
         arguments = {

@@ -157,9 +157,10 @@ def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
     """
     if (bad := not_utf8(data)) is not None:
         line = data.count(b"\n", 0, bad) + 1
-        raise InputError(
-            "neither JSON nor UTF-8 text; for the supported formats, see scapo-eval import", path=name, line=line
-        )
+        remedy = "for the supported formats, see scapo-eval import"
+        if b"\0" not in data:
+            remedy = "convert it, for example with iconv -f WINDOWS-1252 -t UTF-8"
+        raise InputError(f"neither JSON nor UTF-8 text; {remedy}", path=name, line=line)
     at = 0
     while len(data) - at > _MAX_ROW:
         end = data.rfind(b"\n", at, at + _MAX_ROW) + 1

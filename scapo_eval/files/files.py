@@ -195,6 +195,20 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
         )
 
 
+def refuse_unwritable(path: str | Path) -> None:
+    """Raises an error if a file cannot be written because its folder does not exist or because its name is a folder.
+
+    Raises:
+        InputError: If the file cannot be written.
+    """
+    folder = os.path.dirname(path)
+    if folder and not os.path.exists(folder):
+        reason = f"cannot be written: folder not found; create it: mkdir -p {shlex.quote(str(folder))}"
+        raise InputError(reason, path=str(path))
+    if os.path.isdir(path):
+        raise InputError(f"cannot be written: {path} is a directory", path=str(path))
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a binary file for writing, which appears under its final name only when it is complete. If writing fails,
@@ -211,14 +225,13 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    refuse_unwritable(path)
     target = Path(path)
     temporary: str | None = None
     try:
         if target.is_symlink():
             target = Path(os.path.realpath(target))
         if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing to replace
-            if target.is_dir():
-                raise IsADirectoryError(f"{target} is a directory")
             with open(target, "wb") as stream:
                 yield stream
             return
@@ -236,11 +249,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        reason = f"cannot be written: {error.strerror or error}"
-        folder = os.path.dirname(path)
-        if folder and not os.path.exists(folder):
-            reason = f"cannot be written: folder not found; create it: mkdir -p {shlex.quote(str(folder))}"
-        raise InputError(reason, path=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

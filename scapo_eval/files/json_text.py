@@ -153,6 +153,8 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
         if name.lower().endswith((".yaml", ".yml")):
             reason = "not valid JSON; only vocabularies can be YAML"
+        elif data.lstrip(b"[ \t\r\n").startswith(b"{'"):
+            reason = "not valid JSON but a printed Python dict; write each record with json.dumps"
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 

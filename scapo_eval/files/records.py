@@ -83,6 +83,8 @@ def readable(given: Given) -> Readable:
         kinds = "a path, a list of records, a DataFrame or a Dataset"
         raise InputError(f"expected {kinds}, found {type(given).__name__}")
     records = [*without_media(given)]
+    if records and all(isinstance(record, str) and " " in record and not os.path.exists(record) for record in records):
+        raise InputError('texts without image ids; give records: [{"image_id": 1, "caption": "A dog."}]', path=name)
     if records and all(isinstance(record, (str, os.PathLike)) for record in records):
         raise InputError(
             "a list of file names; if each is a system, score each and compare the runs; "

@@ -747,6 +747,9 @@ def _similar(path: object) -> str:
         return "; the shell does not expand ~ in quotation marks"
     if " -" in path:
         return "; it contains an option: remove the quotation marks"
+    files = path.replace(",", " ").split()
+    if len(files) > 1 and all(map(os.path.exists, files)):
+        return "; it contains several files: separate them with spaces, without quotation marks"
     import difflib
 
     folder, name = os.path.split(path)

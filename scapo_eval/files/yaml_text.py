@@ -49,6 +49,8 @@ def load_yaml(data: bytes, name: str) -> Any:
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         if "nesting depth" in reason:  # PyYAML 6.0.4 has a limit of its own, which it may reach first
             reason = _TOO_DEEP
+        if mark and "".join(text.split("\n")[mark.line : mark.line + 1]).lstrip(" ").startswith("\t"):
+            reason = "the indentation contains a tab; indent with spaces"
         raise InputError(f"not a valid YAML file: {reason}", path=name, line=mark.line + 1 if mark else None) from None
 
 

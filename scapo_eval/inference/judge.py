@@ -73,6 +73,7 @@ def read_answers_to_judge(path: Readable, *, needed: Sequence[str] = ()) -> list
         if key is None or missing:
             what = missing[0] if key else "response"
             reason = f"missing key {what!r} (found: {', '.join(record)})"
+            reason = f"the value of {what!r} is empty or not a text" if what in record else reason
             faults.add(InputError(reason, path=display_name(path), line=line))
             continue
         identity = next(

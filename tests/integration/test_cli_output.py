@@ -9,13 +9,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from scapo_eval.cli.main import COMPLETE, VERBS
+from scapo_eval.cli.main import COMPLETE, VERBS, cli
 
 Outcome = tuple[int, str, str]
 ScapoEval = Callable[..., Outcome]
@@ -77,6 +78,7 @@ SCREEN_COMMANDS = {
     "many_metrics": ["yesno", "yes.jsonl", "no.jsonl"],
     "long_names": ["yesno", "a_very_long_name_of_a_model_that_never_ends=yes.jsonl", "yesno_of_the_other=no.jsonl"],
     "labels": ["labels", EXAMPLES[0], *TRUTH, "--top", "4"],
+    "slices": [EXAMPLES[0], *TRUTH, "--by", "length"],
 }
 
 
@@ -260,6 +262,24 @@ def test_help_has_groups_and_cuts_no_line(run: ScapoEval, monkeypatch: pytest.Mo
     ]
     assert places == sorted(places)
     assert set(VERBS) <= set(re.findall(r"^  (\w+)", page, re.M))
+
+
+def _help_pages(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _help_pages(inner, inner.context_class(inner, info_name=name, parent=context))
+
+
+def test_help_breaks_no_option_at_a_hyphen() -> None:
+    pages = dict(_help_pages(cli, cli.context_class(cli, info_name="scapo-eval", terminal_width=78)))
+    assert len(pages) > 60
+    for path, page in pages.items():
+        for line in page.splitlines():
+            assert not re.search(r"\S-$", line), (path, line)
+            assert len(line) <= 80, (path, line)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,10 @@ FILES: dict[str, Any] = {
     "chat_yes.jsonl": [{"id": k, "messages": [{"role": "assistant", "content": "Yes"}]} for k in (1, 2)],
     "images.jsonl": [{"images": ["1.jpg", "2.jpg"], "messages": [{"role": "assistant", "content": "A dog."}]}],
     "python.jsonl": "{'image_id': 1, 'caption': 'A dog.'}\n",
+    "latin.csv": b"image_id,caption\n1,A dog in a caf\xe9.\n",
+    "tab.yaml": "labels:\n\tdog: [dog]\n",
+    "cats.yaml": "labels: {cat: [cat, cats]}\n",
+    "phrases.jsonl": [{"phrase": "dog", "captions": 3, "forms": {"dog": 3}, "examples": ["A dog."]}],
     "wrapped.json": {"run": 1, "data": {"items": CAPTIONS}},
     "wrapped_yes.json": {"my run": {"results": [{"question_id": 1, "answer": "yes"}]}, "n": 1},
     "phd.json": [{"image_id": "1", "yes_question": "Is it?", "no_question": "Is it not?", "task": "attribute"}],
@@ -187,7 +191,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(exist_ok=True)
         if name.endswith(".jsonl") and isinstance(content, list):
             content = "".join(json.dumps(record) + "\n" for record in content)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        content = content if isinstance(content, (str, bytes)) else json.dumps(content)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     return tmp_path
 
 
@@ -287,6 +292,8 @@ TOLD = [
         "recognized as a truth file; to score captions with it: scapo-eval score CAPTIONS --truth t.json",
     ),
     ("c.jsonl --truth t.json -o new/x.json", "cannot be written: folder not found; create it: mkdir -p new"),
+    ("none.jsonl --truth t.json -o new/x.json", "new/x.json: cannot be written"),  # before any file is read
+    ("describe . -o parts --model m", "parts: cannot be written: parts is a directory"),
     ("- --truth -", "standard input (-) is already another input; write one of them into a file"),
     ("version", "file or verb 'version' not found; scapo-eval --help lists the verbs"),
     ("protocol show chiar", "or a file); did you mean 'chair-opera'?"),
@@ -372,6 +379,7 @@ TOLD = [
     ),
     ("wrong.parquet --truth t.json", "wrong.parquet: not a parquet file"),
     ("c.json --truth t.json", "file not found; did you mean c.jsonl?"),
+    ("c.jsonl,keys.jsonl --truth t.json", "it contains several files: separate them with spaces"),
     ("~/c.jsonl --truth t.json", "the shell does not expand ~ in quotation marks"),
     ("c.jsonl --gt t.json", "Did you mean '--truth'?"),
     ("c.jsonl -truth t.json", "No such option '-truth'. Did you mean '--truth'?"),
@@ -383,7 +391,18 @@ TOLD = [
     ("c.jsonl --references instances.json", "COCO's instances are a ground truth (--truth FILE), not references"),
     ("foreign.jsonl --truth t.json", "name the keys: scapo-eval score foreign.jsonl --image-key nr --caption-key said"),
     ("empty.jsonl --truth t.json", "the file contains no record"),
-    ("python.jsonl --truth t.json", "python.jsonl:1: not valid JSON"),
+    ("python.jsonl --truth t.json", "python.jsonl:1: not valid JSON but a printed Python dict; write each record with"),
+    ("latin.csv --truth t.json", "latin.csv:2: neither JSON nor UTF-8 text; convert it, for example with iconv -f WIN"),
+    ("x = c.jsonl --truth t.json", "file or verb 'x' not found; write NAME=FILE without spaces"),
+    (
+        "c.jsonl --truth t.json --vocabulary tab.yaml",
+        "tab.yaml:2: not a valid YAML file: the indentation contains a tab",
+    ),
+    ("vocab check cats.yaml", "or accept a finding in the file: reviewed: {ambiguous: [cat]}"),
+    (
+        "vocab build phrases.jsonl -o x.yaml",
+        "no label is in at least 5 captions; the most frequent one is in 3: --min-ca",
+    ),
     ("prose.txt --truth t.json", "neither JSON nor a table with at least two columns"),
     ("parts/*.csv --truth t.json", "parts/*.csv: no file matches"),
     ("scor c.jsonl", "did you mean 'score'?"),

@@ -459,6 +459,8 @@ def test_a_list_of_files_is_refused_with_the_two_remedies(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"score each and compare the runs; .* folder or a pattern"):
         scapo_eval.score(paths)
     assert scapo_eval.score(tmp_path).n_images == scapo_eval.score(str(tmp_path / "*.jsonl")).n_images == 2
+    with pytest.raises(InputError, match=r"texts without image ids; give records: "):
+        scapo_eval.score(["A dog.", "A cat."], truth={1: ["dog"]})
 
 
 def test_figures_are_drawn_from_runs_as_from_results() -> None:

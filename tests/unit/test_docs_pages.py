@@ -20,6 +20,7 @@ from release import commands
 
 import scapo_eval
 from scapo_eval.cli.main import cli
+from scapo_eval.matching.lint import check as findings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -148,7 +149,10 @@ def test_the_files_of_the_guides_on_own_data_are_read(user: Path) -> None:
         if block[0] == "yaml"
     ]
     Path("pets.yaml").write_text(vocabulary)
-    assert list(scapo_eval.Vocabulary.load("pets.yaml").labels) == ["dog", "cat"]
+    pets = scapo_eval.Vocabulary.load("pets.yaml")
+    assert list(pets.labels) == ["dog", "cat"]
+    pytest.importorskip("inflect")
+    assert findings(pets) == []
 
 
 def test_the_blocks_of_the_reward_pages_run(user: Path) -> None:

@@ -1,4 +1,4 @@
-"""Image sources, verdict parsers and prompts of judges."""
+"""Image sources, verdict parsers and prompts of judges, and missing extras of engines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.cli.main import cli
 from scapo_eval.inference import judge_prompts
-from scapo_eval.inference.judge import read_facts_of, read_labels, read_rating, read_verdict
+from scapo_eval.inference.judge import read_answers_to_judge, read_facts_of, read_labels, read_rating, read_verdict
 from scapo_eval.inference.sources import ImageFolder, find_images
 
 
@@ -150,3 +152,55 @@ def test_an_absent_library_names_its_extra(
     made = {"openai_http": "OpenAIEngine", "vllm_offline": "VllmEngine", "hf": "TransformersEngine"}[module]
     with pytest.raises(MissingExtra, match=rf"pip install .*\[{extra}\]"):
         getattr(engine, made)("model")
+
+
+def test_empty_values_are_not_called_missing(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"response": "Yes", "gt_answer": ""}\n{"response": 7, "gt_answer": "Yes"}\n{"response": "Yes"}\n')
+    with pytest.raises(InputErrors) as caught:
+        read_answers_to_judge(path, needed=("gt_answer",))
+    for line, reason in enumerate(
+        (
+            "the value of 'gt_answer' is empty or not a text",
+            "the value of 'response' is empty or not a text",
+            "missing key 'gt_answer' (found: response)",
+        ),
+        1,
+    ):
+        assert f"{path}:{line}: {reason}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "describe images -o begun.jsonl --restart",
+        "answer questions.jsonl -o out.jsonl",
+        "judge mmhal questions.jsonl -o out.jsonl",
+        "judge facts captions.jsonl -o out.jsonl --images-root images --engine vllm --verifier-engine openai",
+        "annotate coarse images -o RUN",
+        "annotate coarse images -o RUN --shard 1/2",
+    ],
+)
+def test_a_missing_extra_is_reported_before_files_are_created(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(touch(tmp_path, "images/3.jpg"))
+    (tmp_path / "captions.jsonl").write_text('{"image_id": 3, "caption": "Two dogs and a red cat."}')
+    question = {
+        "id": 1,
+        "image": "3.jpg",
+        "question": "Why?",
+        "gt_answer": "So.",
+        "image_content": "dog",
+        "response": "So.",
+    }
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question))
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "vllm", sys)  # any module
+    (tmp_path / "begun.jsonl.journal").write_text("kept\n")
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(cli, [*words.split(), "--model", "m"])
+    assert isinstance(done.exception, MissingExtra), done.output
+    assert done.exception.extra == "http"
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "begun.jsonl.journal").read_text() == "kept\n"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +16,12 @@ from click.testing import CliRunner, Result
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Protocol
 from scapo_eval.base.hashes import digest
+from scapo_eval.benchmarks import systems
 from scapo_eval.benchmarks.protocol import ProtocolFacts, read_sample, shipped_protocols
 from scapo_eval.benchmarks.published import footnote
 from scapo_eval.cli.main import cli
+from scapo_eval.cli.protocol import list_
+from scapo_eval.cli.screen import SafeConsole
 from scapo_eval.results.benchmark import SUMMARIES, benchmark
 from scapo_eval.results.results import Resampling, load_results
 
@@ -106,6 +112,9 @@ def test_the_protocol_of_the_images_is_named() -> None:
     scored = scapo_eval.score(captions(*images), truth={image: ["dog"] for image in images}, resamples=0)
     with pytest.raises(InputError, match="these are the images of the protocol 'chair-less-is-more' "):
         Protocol.load("chair-opera").followed_by(scored)
+    doubled = scapo_eval.score(captions(*images, *images), truth={image: ["dog"] for image in images}, resamples=0)
+    with pytest.raises(InputError, match=r"1,000 records instead of 500 \(to score"):
+        Protocol.load("chair-less-is-more").followed_by(doubled)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +160,44 @@ def test_a_mismatch_is_named_and_one_can_go_on(
     checked = CliRunner().invoke(cli, ["protocol", "check", path, "--protocol", str(mine)], standalone_mode=False)
     assert checked.return_value == 2
     assert f"{path}: {message}" in checked.stderr
+
+
+def test_all_files_are_checked_before_any_is_scored(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed, short = lines(tmp_path / "a.jsonl", captions(1, 2, 3)), lines(tmp_path / "b.jsonl", captions(1, 2))
+    scored: list[str] = []
+    monkeypatch.setattr(systems, "_keeping", lambda *_: scored.append("a file") or None)
+    quick = ["--truth", tmp_path / "truth.json", "--protocol", mine, "--resamples", 0]
+    for more in ([], ["--on-unknown-image", "skip"]):
+        done = run("score", f"a={followed}", f"b={short}", *quick, *more)
+        assert "b does not follow the protocol 'mine': 1 of its 3 images are missing (first: 3)" in str(done.exception)
+    with pytest.raises(InputError, match="3 of its 3 images are missing"):
+        scapo_eval.chair(captions(7), truth={7: ["dog"]}, protocol=mine, profile="native")
+    assert not scored
+    assert run("score", short, *quick, "--off-protocol").exit_code == 0
+    assert scored
+
+
+def test_omitted_records_do_not_deviate(mine: Path, tmp_path: Path) -> None:
+    path = lines(tmp_path / "c.jsonl", [*captions(1, 2, 3, 99), {"image_id": 2}])
+    how = ["--truth", tmp_path / "truth.json", "--protocol", mine, "--resamples", 0, "--on-unknown-image", "skip"]
+    assert "c.jsonl:5: missing key 'caption'" in str(run("score", path, *how).exception)
+    assert run("score", path, *how, "--on-bad-record", "skip").exit_code == 0
+    omitting: Any = {"skip_bad": True, "on_unknown_image": "skip"}
+    truth = {k: ["dog"] for k in range(1, 9)}
+    scored = scapo_eval.chair(path, truth=truth, protocol=mine, profile="native", resamples=0, **omitting)
+    assert scored.signature.fields["protocol"] == Protocol.load(mine).identity
+
+
+def test_no_source_of_a_published_row_is_cut(mine: Path, tmp_path: Path) -> None:
+    row = {"system": "A", "metrics": {"hal_rate": 9.0}, "paper": f"github.com/{'a' * 60}/z", "year": 2024}
+    mine.write_text(json.dumps(MINE | {"published": [row]}))
+    path = lines(tmp_path / "c.jsonl", captions(1, 2, 3))
+    how = ["--truth", tmp_path / "truth.json", "--protocol", mine, "--resamples", 0, "--beside", "--width", 80]
+    shown = "".join(run("score", path, *how).stdout.split())
+    assert f"{'a' * 20}" in shown
+    assert "/z,2024" in shown
 
 
 def test_the_limit_is_read_from_the_run_card(mine: Path, tmp_path: Path) -> None:
@@ -202,6 +249,18 @@ def test_the_verbs_that_list_and_show(mine: Path) -> None:
     mine.write_text(run("protocol", "show", "chair-opera", "--json").stdout)
     assert Protocol.load(mine) == Protocol.load("chair-opera")
     assert "are not known" in run("protocol", "show", "phd", "--ids").stderr
+
+
+def test_a_terminal_of_80_columns_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("scapo_eval.cli.protocol.sys.stdout", SimpleNamespace(isatty=lambda: True))
+    listed = io.StringIO()
+    monkeypatch.setattr("scapo_eval.cli.protocol.SafeConsole", partial(SafeConsole, file=listed))
+    list_.main([], standalone_mode=False)
+    lines = listed.getvalue().splitlines()
+    assert "…" not in listed.getvalue()
+    assert {line.split(" ")[0] for line in lines} >= set(shipped_protocols())
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(

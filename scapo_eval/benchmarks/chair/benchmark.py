@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from ...base.errors import OptionError
 from ...files.records import Given
+from ...files.source import Source
 from ...matching.uses import Reading
 from ...matching.vocabulary import Vocabulary, VocabularyGiven
 from ...results.benchmark import Benchmark, CommandExample, OnEngine, Option
 from ...results.results import Run
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ...truths.oracle import PresenceOracle, TruthGiven
-from ..protocol import Protocol
+from ..protocol import UNKNOWN_SAMPLE, Protocol, checked_sample
 from ..scoring import OnUnknownImage, ScoringOptions
 from ..systems import Systems, drawn, naming_inputs
 from .choice import DEFAULT_VOCABULARY
@@ -169,8 +170,16 @@ def chair(
     followed = protocol if isinstance(protocol, Protocol) or protocol is None else Protocol.load(protocol)
     options: dict[str, Any] = {"truth": truth, "profile": profile, "native": native}
     options = options if followed is None else followed.filled(options)
+    systems = Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap))
+    sample = UNKNOWN_SAMPLE
+    if followed is not None:
+        [(system, source)] = systems.named().items()
+        if isinstance(source, Source):
+            source.keep()
+        omits = skip_bad or on_unknown_image == "skip"
+        sample = checked_sample(followed, system, "chair", source, omits=omits)
     [run] = _score(
-        Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
+        systems,
         truth=options["truth"],
         profile=options["profile"],
         native=bool(options["native"]),
@@ -180,7 +189,7 @@ def chair(
             claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished, strict, any_ids
         ),
     )
-    return run if followed is None else followed.followed_by(run, captions)
+    return run if followed is None else followed.followed(run, sample)
 
 
 def _advice(options: Mapping[str, Any]) -> str | None:
