@@ -155,18 +155,27 @@ pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' 
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """Returns the commands that ``reproduce.sh paper.env`` would run in all stages."""
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records the commands that ``reproduce.sh paper.env`` would run in all stages, and returns the folder."""
     folder = tmp_path_factory.mktemp("paper")
     for name in ("scapo-eval", "python", "torchrun"):
         program(folder / "bin", name, f"printf '%s\\t' {name} \"$@\" >>{folder}/said; echo >>{folder}/said")
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "WORK": str(folder / "work")}
     script = ["bash", str(EXAMPLE / "reproduce.sh"), str(EXAMPLE / "paper.env")]
     subprocess.run(script, env=environment, check=True, capture_output=True)
-    return [line.split("\t")[:-1] for line in (folder / "said").read_text().splitlines()]
+    return folder
 
 
-def test_every_command_of_the_papers_size_has_options_that_exist(commands: list[list[str]]) -> None:
+@pytest.fixture(scope="module")
+def commands(paper: Path) -> list[list[str]]:
+    """Returns the recorded commands."""
+    return [line.split("\t")[:-1] for line in (paper / "said").read_text().splitlines()]
+
+
+def test_every_command_of_the_papers_size_has_options_that_exist(
+    paper: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(paper / "work")  # the folders of outputs must exist
     for name, *arguments in commands:
         if name == "scapo-eval":
             parse(arguments)
