@@ -161,6 +161,16 @@ def test_light_sleep_keeps_the_weights_on_the_host(lab: Any, vllm: Any) -> None:
     assert vllm.made[0].calls.count("reload") == 1
 
 
+def test_float32_is_not_computed_in_tf32(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "TRITON_F32_DEFAULT"
+    for given, dtype, expected in (("tf32x3", "float32", "tf32x3"), (None, "float64", None), (None, "float32", "ieee")):
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
+        Bench(lab, f"model.dtype={dtype}", "rollout.check_sync=false").sampler()
+        assert os.environ.get(name) == expected
+
+
 @pytest.mark.parametrize(("kept", "part"), [("prefix", "language_model"), ("encoder", "visual")])
 def test_a_cache_that_is_not_reset_gives_old_answers(
     lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, kept: str, part: str

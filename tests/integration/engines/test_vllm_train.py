@@ -39,7 +39,7 @@ from scapo_train.families.policy import EncodedPrompt, Policy
 from scapo_train.model import load_policy, processor_of
 from scapo_train.rollout import PolicySampler, encode
 from scapo_train.samplers.server import UPDATING, ServerSampler
-from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _unpacked
+from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _pixels, _unpacked
 from scapo_train.trainer import train
 from scapo_train.update import Updater
 
@@ -215,7 +215,11 @@ def test_without_the_check_the_engine_has_the_policys_weights_too(lab: Any, tiny
     sampler = VllmSampler(bench.config, bench.policy, bench.processor, GROUP)
     try:
         sampler.sync()
-        assert bench.gap(sampler.sample(bench.encoded, 1, 4, 1.0)) < LARGEST_GAP
+        (model,) = sampler._llm.apply_model(lambda model: model)
+        with _pixels(model) as pixels:
+            responses = sampler.sample(bench.encoded, 1, 4, 1.0)
+        assert bench.gap(responses) < LARGEST_GAP
+        assert pixels  # as the check compares them
     finally:
         sampler.close()
         cleanup_dist_env_and_memory()
