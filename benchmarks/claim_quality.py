@@ -81,10 +81,11 @@ def read_marked(name: str, by_guide: bool = False) -> Iterator[Marked]:
 
 
 def found_in(text: str, extractor: ClaimExtractor) -> list[Mark]:
-    """Returns the claims in a text as marks."""
+    """Returns the claims in a text as marks, except for claims inside a mention, which annotators do not mark."""
     return [
         Mark(claim.kind, claim.start, claim.end, *([*(m.start for m in claim.mentions), None, None][:2]))
         for claim in extractor.find(text)
+        if not any(m.start <= claim.start and claim.end <= m.end for m in claim.mentions)
     ]
 
 

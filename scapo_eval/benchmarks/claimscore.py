@@ -248,13 +248,13 @@ def score_claims(
             *sums.notes,
             *truth_notes(truth, sums.mentioned),
             *scorer.oracle.notes,
-            *_undecided(sums, kinds),
+            *_undecided(sums, kinds, bool(scenes)),
         ),
         resampling=resampling or Resampling(),
     )
 
 
-def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
+def _undecided(sums: Tally, kinds: Sequence[ClaimKind], has_scenes: bool) -> Iterator[str]:
     """Yields one sentence about claims that the ground truth cannot decide, if there are any."""
     counts = sums.table.counts()
     shares = [
@@ -263,7 +263,8 @@ def _undecided(sums: Tally, kinds: Sequence[ClaimKind]) -> Iterator[str]:
         if counts[f"unknown_{kind}"]
     ]
     if shares:
-        yield f"undecided claims, which are not counted: {', '.join(shares)}"
+        remedy = "" if has_scenes else "; specify a ground truth beyond presence with --scenes"
+        yield f"undecided claims, which are not counted: {', '.join(shares)}{remedy}"
 
 
 def _score(

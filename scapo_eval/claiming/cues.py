@@ -66,7 +66,7 @@ def shipped_claim_cues() -> ClaimCues:
     decisive = list[str]()
     sets = dict[str, frozenset[str]]()
     for group, entries in document.items():
-        if group in ("at_least", "about"):
+        if group in ("at_least", "at_most", "about"):
             sets[group] = frozenset(entries)
         elif isinstance(entries, str):
             sets[group] = frozenset(word.replace("\0", " ") for word in entries.replace("\\ ", "\0").split())

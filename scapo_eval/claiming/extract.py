@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,6 +161,17 @@ class ClaimExtractor:
             )
         return claims
 
+    @cached_property
+    def _made_of(self) -> frozenset[str]:
+        """The aliases that begin with a material and whose other words name the same label, such as "wooden table"."""
+        label_of = self.matcher.vocabulary.aliases
+        split = ((alias, *alias.split(" ", 1)) for alias in label_of if " " in alias)
+        return frozenset(
+            alias
+            for alias, first, rest in split
+            if _is_material(first) and label_of.get(rest) == label_of[alias] and first not in SETS["no_material"]
+        )
+
     def columns(self, texts: Sequence[str], mentions: MentionColumns, uses: NDArray[np.uint8]) -> ClaimColumns:
         """Returns the claims in many captions as columns.
 
@@ -174,7 +185,7 @@ class ClaimExtractor:
             found.append(_rows_of_presence(mentions, uses))
         values: Sequence[str] = VALUES.listed
         if set(self.kinds) - {"presence"}:
-            reading = _Reading(texts, mentions, uses, self.matcher.vocabulary.labels)
+            reading = _Reading(texts, mentions, uses, self.matcher.vocabulary.labels, self._made_of)
             found.append(reading.claims(self.kinds))
             values = [*values, *reading.written]
         rows = np.concatenate([np.empty((0, 12), dtype=np.int64), *found])
@@ -225,9 +236,15 @@ class _Reading:
     """
 
     def __init__(
-        self, texts: Sequence[str], mentions: MentionColumns, uses: NDArray[np.uint8], labels: Sequence[str]
+        self,
+        texts: Sequence[str],
+        mentions: MentionColumns,
+        uses: NDArray[np.uint8],
+        labels: Sequence[str],
+        made_of: Collection[str],
     ) -> None:
         self.texts = texts
+        self.made_of = made_of
         self.written = list[str]()
         self.tokens = tokens = tokens_of(texts)
         self.sets = _sets().take(tokens.code)
@@ -466,9 +483,20 @@ class _Reading:
         kept &= (conditions & rules.BY_ROOT == 0) | ~self.is_of_pronoun[k]
         behind = self._claims(k[kept], place[kept], rows[kept])
 
-        claims = np.concatenate([before, relations, behind, self._located(root)])
+        claims = np.concatenate([before, self._materials(free), relations, behind, self._located(root)])
         claims = self._restricted(claims)
         return np.concatenate([claims, self._texts()]) if "text" in kinds else claims
+
+    def _materials(self, free: NDArray[np.bool_]) -> Ints:
+        """Returns the claims about materials inside mentions, as in "wooden table", as rows. Only the things in a
+        (things,) mask are examined.
+        """
+        tokens = self.tokens
+        k = np.flatnonzero(free & (self.last > self.first) & _is_of("material")[tokens.code[self.first]])
+        spans = zip(tokens.start[self.first[k]].tolist(), tokens.end[self.last[k]].tolist(), strict=True)
+        k = k[[" ".join(tokens.lowered[start:end].split()) in self.made_of for start, end in spans]]
+        row = _ATTRIBUTE, rules.OF_ATTRIBUTE, 0, 0, VALUES.of("material"), _CLAIM, 0
+        return self._claims(k, self.first[k], np.tile(row, (len(k), 1)))
 
     def _doers(self, root: Ints) -> Ints:
         """Returns a (things,) array that contains, for each thing, the person or animal from which relations lead to
@@ -797,7 +825,10 @@ class _Chain:
             return False
         if owned and item.article:  # "the man's hat and the dog": the dog is not the man's
             return False
-        self._go_on(k, found, _HEDGED if item.either and led.use == "claim" else None)
+        either = item.either and led.use == "claim"
+        if either and self.found[-9:-8] == [k - 1]:
+            self.found[-2] = _HEDGED  # the object before "or"
+        self._go_on(k, found, _HEDGED if either else None)
         return True
 
     def _go_on(self, k: int, found: tuple[Led, int, int], use: int | None = None) -> None:
@@ -939,6 +970,10 @@ def _things(tokens: Tokens, mentions: MentionColumns, uses: NDArray[np.uint8]) -
     return kept[apart], first[apart], last[apart]
 
 
+def _is_material(word: str) -> bool:
+    return word in WORDS["attributes"] and WORDS["attributes"][word][0].category == "material"
+
+
 @cache
 def _is_of(name: str) -> NDArray[np.bool_]:
     """Returns a (codes,) mask of the words in a set."""
@@ -976,6 +1011,7 @@ def _is_of(name: str) -> NDArray[np.bool_]:
         "to": lambda word: word == "to",
         "be": lambda word: word == "be",
         "like": lambda word: word == "like",
+        "material": _is_material,
         "places": lambda word: word.split("-")[0] in WORDS["places"],
         "quotes": lambda word: word in ('"', "“", "”"),
         "quotes_and_lines": lambda word: word in ('"', "“", "”") or word[:1] == "\n",

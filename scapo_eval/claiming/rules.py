@@ -280,14 +280,19 @@ class Rules(Tape):
         rule.
         """
         self.reads = BEFORE_WORDS
-        j, skipped, passed, use, last_attribute = self.at - 1, 0, 0, "claim", -1
+        use: Use = "claim"
+        j, skipped, passed, last_attribute = self.at - 1, 0, 0, -1
         while (word := self.word(j)) and not self.is_thing(j):
             if word in _ATTRIBUTES or _color_in(word):
+                if self.word(j - 1) in SETS["units"]:
+                    return  # "a 3 year old dog"
                 cue = self._attribute(word)
                 begin = j
                 while cue.category == "color" and not self.is_thing(begin - 1) and self.word(begin - 1) in _SHADES:
                     begin -= 1
-                yield self._row("attribute", OF_ATTRIBUTE, begin, j, cue, use)  # type: ignore[arg-type]
+                if self.word(begin - 1) == "or" and self._is_attribute(begin - 2 - (self.word(begin - 2) == ",")):
+                    use = "hedged"
+                yield self._row("attribute", OF_ATTRIBUTE, begin, j, cue, use)
                 last_attribute = j = begin
             elif word in _COUNTS:
                 yield from self._count(j, _COUNTS[word], j)
@@ -298,22 +303,21 @@ class Rules(Tape):
             elif word in ("and", "or", ","):
                 j -= word != "," and self.word(j - 1) == "," and last_attribute == j + 1  # "red, white, and blue"
                 is_count = word == "," and skipped and self.word(j - 1) in _COUNTS  # "a single, solitary lamp"
+                is_count = is_count and (self.word(j + 1).isalpha() or "-" in self.word(j + 1))  # not "1,000 people"
                 if not is_count and (
                     not self._is_attribute(j - 1)
                     or (last_attribute not in (j + 1, j + 2) and (word != "," or not skipped))
                 ):
                     return
-                if word == "or":
-                    use = "hedged"
             elif word in SETS["others"]:
                 pass
             elif word in _DOING and word not in _KINDS_IN_ING and not self.is_thing(j - 1) and self._is_led(j - 1):
                 if word.endswith(("ing", "ed")):  # "a sleeping cat"
-                    yield self._row("attribute", OF_DOING, j, j, _DOING[word][0], use, AGENT)  # type: ignore[arg-type]
+                    yield self._row("attribute", OF_DOING, j, j, _DOING[word][0], use, AGENT)
                     last_attribute = j
                 else:
                     return
-            elif word in _ENDS or not word[0].isalnum() or _is_verb(word):
+            elif word in _ENDS or not word[0].isalnum() or _is_verb(word) or word in SETS["units"]:
                 return
             elif word not in _SHADES:
                 skipped += 1
@@ -350,15 +354,37 @@ class Rules(Tape):
             return
         if word.isdecimal() and before in ("#", "number", "no", "$", "."):
             return
+        if word == "dozen" and before in _COUNTS:
+            if not _COUNTS[before][1].isdecimal():
+                return  # "several dozen"
+            value, j = str(12 * int(_COUNTS[before][1])), j - 1
+        elif word == "dozen" and "half" in (before, before == "a" and self.word(j - 2)):
+            value, j = "6", j - (1 if before == "half" else 2)
+        elif before in ("a", "an") and word in _COUNTS and value.isdecimal() and value != "1" and word != "dozen":
+            return  # "a 2 door car"
+        before, at = self.word(j - 1), j - (word == "dozen" and self.word(j - 1) == "a")
         if before in ("or", "to", "-", "–") and self.word(j - 2) in _COUNTS:
             low = _COUNTS[self.word(j - 2)][1]
             value, j = f"{count_range(low)[0]}-{count_range(value)[0]}", j - 2
         elif value.isdecimal():
-            if before in SETS["at_least"] or f"{self.word(j - 2)} {before}" in SETS["at_least"]:
-                value = f"{int(value) + (before in ('than', 'over'))}+"
-            elif before in SETS["about"]:
-                value = f"{max(1, int(value) - 1)}-{int(value) + 1}"
+            value = self._limits(at, int(value))  # "about a dozen"
+            if not value:
+                return
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
+
+    def _limits(self, j: int, number: int) -> str:
+        """Returns the value of a count whose number is at a place, as in "at least two", or an empty string if the
+        words before the number exclude the object.
+        """
+        before, two = self.word(j - 1), f"{self.word(j - 2)} {self.word(j - 1)}"
+        is_more = before in SETS["at_least"] or two in SETS["at_least"]
+        if not is_more and two not in SETS["at_most"]:
+            return f"{max(1, number - 1)}-{number + 1}" if before in SETS["about"] else str(number)
+        if before == "than" and self.word(j - 3) == "no":
+            is_more = not is_more  # "no more than two"
+        elif before in ("than", "over"):
+            number += 1 if is_more else -1
+        return f"{number}+" if is_more else f"1-{number}" if number > 1 else "1" * number
 
     def _is_vague(self) -> bool:
         """Returns True if the noun cannot be counted in the image, as in "various stages" or "various settings"."""
@@ -529,6 +555,9 @@ class Rules(Tape):
             rows.append(self._row("attribute", OF_ATTRIBUTE, begin if colored else j, j, cue, use, conditions))
             j += 1
             if self.word(j) in (",", "and", "or") and self._is_attribute(self._past_shades(j + 1)):
+                if self.word(j) == "or" and use == "claim":
+                    use = "hedged"
+                    rows = [(*row[:5], USES.index(use), row[6]) for row in rows]
                 j += 1
             elif self.word(j) == "," and self.word(j + 1) == "and" and self._is_attribute(self._past_shades(j + 2)):
                 j += 2

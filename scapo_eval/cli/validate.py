@@ -69,6 +69,13 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     "--rating", "ratings", multiple=True, metavar="NAME", help="Rating dimension to compare with.  [default: all]"
 )
 @click.option("--truth", type=INPUT, metavar="FILE", help="Ground truth.")
+@click.option(
+    "--scenes",
+    type=INPUT,
+    multiple=True,
+    metavar="FILE",
+    help="Ground truth beyond presence, as for claims (marked spans, FAITHSCORE's facts); may be repeated.",
+)
 @click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Labels and aliases, as for score.")
 @reference_options
 @click.option("--claims", type=click.Choice(READINGS), default="all", show_default=True, help="Mentions that count.")
@@ -100,6 +107,7 @@ def command(
     scores: tuple[str, ...],
     ratings: tuple[str, ...],
     truth: str | None,
+    scenes: tuple[str, ...],
     vocabulary: str | None,
     references: str | None,
     leave_out_self: bool,
@@ -134,6 +142,7 @@ def command(
         scores=columns,
         ratings=ratings,
         truth=truth,
+        scenes=scenes,
         references=references,
         leave_out_self=leave_out_self,
         unnamed=unnamed,

@@ -989,7 +989,7 @@ def recognize_file(path: Readable) -> KnownFile | None:
     if source.is_folder:
         return _recognized_folder(source.path)
     if source.head[:4] == b"PK\x03\x04" and b".npy" in source.head[:200]:  # NumPy's archive
-        return _KNOWN["truth"]
+        return _KNOWN["scenes" if b"names.npy" in source.head[:200] else "truth"]  # a claim matrix begins with names
     try:
         return _recognized(open_rows(source, warn=lambda message: None))
     except InputError:
@@ -1034,6 +1034,7 @@ _KNOWN = {
         "claims": "claims with verdicts",
         "object lists": "captions with a judge's object lists (extracted)",
         "truth": "a truth file",
+        "scenes": "scenes with objects and claims",
         "vocabulary": "a vocabulary",
         "references": "reference captions",
         "judgements": "human judgments (THumB, FAITHSCORE, IIW-400)",
@@ -1042,6 +1043,7 @@ _KNOWN = {
 _VERDICTS = frozenset({"verified", "unread"})
 _VOCABULARY = re.compile(rb"^labels:", re.MULTILINE)
 _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
+    "scenes": lambda first: "image_id" in first and _is_scene(first),
     "claims": lambda first: "eval_details" in first or ("claims" in first and not first.keys().isdisjoint(_VERDICTS)),
     "object lists": lambda first: "extracted" in first,
     "vocabulary": lambda first: isinstance(first.get("labels"), dict) and "ignore" in first,
@@ -1053,6 +1055,16 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
         keys <= first.keys() for keys in ({"hyp", "human_score"}, {"answer", "stage 2"}, {"human", "sxs_p5b"})
     ),
 }
+
+
+def _is_scene(first: Record) -> bool:
+    """Returns True for a scene graph or a judge's answers to claims, but not for Visual Genome's files."""
+    objects = first.get("objects")
+    if not isinstance(objects, list):
+        return False
+    if not objects:
+        return "claims" in first
+    return isinstance(objects[0], dict) and "name" in objects[0] and "object_id" not in objects[0]
 
 
 def _is_coco_captions(first: Record) -> bool:

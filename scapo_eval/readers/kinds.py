@@ -91,6 +91,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("results", ("show", "compare", "report", "plot", "export"), "to show them", "scapo-eval show FILE", True),
         Kind("harness results", ("import",), "to import them", "scapo-eval import FILE -o results.json"),
         Kind("truth", ("oracle",), "to score captions with it", "scapo-eval score CAPTIONS --truth FILE"),
+        Kind("scenes", (), "to score claims with them", "scapo-eval claims CAPTIONS --scenes FILE"),
         Kind(
             "vocabulary",
             ("vocab",),

@@ -268,6 +268,7 @@ class _Reader:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
         try:
             named = {category.id: self.label(category.name) for category in coco.categories}
+            names = {category.id: category.name for category in coco.categories}
             ids = [canonical_image_id(image.id) for image in coco.images]
         except ValueError as error:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
@@ -290,7 +291,9 @@ class _Reader:
                 reason = f"'iscrowd' must be 0 or 1, found {annotation.iscrowd}"
                 raise InputError(f"{reason} for image {annotation.image_id}", path=self.source)
             label = named[annotation.category_id]
-            if label is not None:
+            if label is None:
+                self.unnamed[names[annotation.category_id]] += 1
+            else:
                 image = images[annotation.image_id]
                 box = self.box(annotation.bbox, image.width, image.height, image.id)
                 things[image.id].append(Thing(label, frozenset(), box, bool(annotation.iscrowd)))

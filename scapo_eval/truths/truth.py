@@ -84,7 +84,7 @@ def _by_image(records: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[tuple[i
 
 _NO_TRUTH = (
     *("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results"),
-    *("questions", "PhD questions", "prompts", "references", "vocabulary", "judgements"),
+    *("questions", "PhD questions", "prompts", "scenes", "references", "vocabulary", "judgements"),
 )
 
 

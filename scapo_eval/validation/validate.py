@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,18 +13,21 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError, check_choice
 from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.systems import sources_of
 from ..files.records import Given, readable
 from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..results.metric import Floats, divide
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
+from ..truths.claim_oracle import ClaimOracle
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from ..truths.references import Beside, References, ReferencesGiven, Unnamed
+from ..truths.scenes import Scenes
 from .agreement import Pairing, ResampledImages, interval_of, p_value_of
 from .halves import Half
 from .judgements import MIN_ITEMS, Judgements, Range
-from .spans import SPAN_METRICS, SPAN_SHARE, span_claims, span_counts
+from .spans import SPAN_DECIDED, SPAN_METRICS, SPAN_SHARE, marked_facts, span_claims, span_counts
 from .values import Measures, Texts, read_scores
 
 DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
@@ -148,6 +153,7 @@ def validate(
     scores: Mapping[str, Given] | None = None,
     ratings: Sequence[str] = (),
     truth: TruthGiven | None = None,
+    scenes: Given | Sequence[str | os.PathLike[str]] = (),
     references: ReferencesGiven | None = None,
     leave_out_self: bool = False,
     unnamed: Unnamed | None = None,
@@ -174,6 +180,8 @@ def validate(
         ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
             If no references are given, the references in the set of judgments are used.
+        scenes: Ground truths of claims beyond presence, for marked spans and FAITHSCORE's facts; see
+            :func:`scapo_eval.claims`.
         half: Half of the images to use (see :mod:`scapo_eval.validation.halves`), or None to use all images.
         without: Names of systems whose texts are excluded when the agreements are computed. The means of the excluded
             systems are still shown.
@@ -214,12 +222,16 @@ def validate(
     options = ScoringOptions(claims)
     _refuse_strangers(everything, given)
     held_against = _truth(beside, oracle, labels, claims)
+    known = tuple(Scenes.load(source, labels) for source in sources_of(scenes))
+    claim_oracle = ClaimOracle(labels, held_against.oracle if held_against else None, known)
+    of_claims = partial(_claim_agreements, oracle=claim_oracle, resamples=resamples, seed=seed)
     decisive = {
         "set": loaded.name,
         "half": half,
         "without": ",".join(without) or None,
         "vocab": labels.identity if held_against else None,
         "oracle": held_against.oracle.fingerprint if held_against else None,
+        "scenes": "+".join(each.fingerprint for each in known) or None,
         "claims": claims,
         **(held_against.signature_fields if held_against else {}),
     }
@@ -231,7 +243,7 @@ def validate(
         return Validation(
             judged,
             Signature.of("validate", **{**decisive, "claims": None}, **sized),
-            tuple(_span_agreements(judged, held_against, sample)),
+            (*_span_agreements(judged, held_against, sample), *of_claims(judged)),
             (),
             (),
         )
@@ -250,6 +262,8 @@ def validate(
         for name, column in values.items()
     }
     agreements, differences = _agreements(pairings, list(values), dimensions, loaded.source)
+    if judged.statements and "true" in dimensions:
+        agreements += of_claims(marked_facts(judged))
     return Validation(
         judged,
         Signature.of("validate", **decisive, **sized),
@@ -343,15 +357,29 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) 
             yield Agreement(
                 f"claims={claims}", "wrong", name, value, interval.low, interval.high, marked, sample.n_images
             )
-    for kind, counts in span_claims(judged, truth.vocabulary).items():
-        sums = np.zeros((sample.n_images, 2))
+
+
+def _claim_agreements(judged: Judgements, oracle: ClaimOracle, resamples: int, seed: int) -> Iterator[Agreement]:
+    """Yields, for each kind of claim, how many of the spans marked as wrong hold such a claim, and how well the claims
+    that the oracle calls false match these spans.
+    """
+    images = [item.image for item in judged.items if item.spans is not None]
+    sample = ResampledImages.of(images, resamples=resamples, seed=seed)
+    for kind, counts in span_claims(judged, oracle).items():
+        sums = np.zeros((sample.n_images, counts.shape[1]))
         np.add.at(sums, sample.group, counts.astype(np.float64))
-        wrong, held = (sample.weights() @ sums).T
-        values = divide(held, wrong)
-        interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
-        yield Agreement(
-            f"holds {kind}", "wrong", SPAN_SHARE, value, interval.low, interval.high, marked, sample.n_images
-        )
+        wrong, held, decided, false, right, seen = (sample.weights() @ sums).T
+        precision, recall = divide(right, false), divide(seen, wrong)
+        for name, statistic, values in (
+            (f"holds {kind}", SPAN_SHARE, divide(held, wrong)),
+            (f"kind={kind}", SPAN_DECIDED, divide(decided, wrong)),
+            *(
+                (f"kind={kind}", *of)
+                for of in zip(SPAN_METRICS, (precision, recall, _f1(precision, recall)), strict=True)
+            ),
+        ):
+            interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
+            yield Agreement(name, "wrong", statistic, value, interval.low, interval.high, len(images), sample.n_images)
 
 
 def _f1(precision: Floats, recall: Floats) -> Floats:

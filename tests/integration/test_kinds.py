@@ -15,6 +15,7 @@ import pytest
 from scapo_eval.benchmarks.provenance import verbs_of
 from scapo_eval.readers.formats import recognize_file
 from scapo_eval.readers.kinds import KINDS
+from scapo_eval.truths.claim_matrix import ClaimMatrix
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -49,6 +50,9 @@ FILES: dict[str, dict[str, Any]] = {
               "truth.csv": "image_id,label\n1,dog\n2,cat\n3,dog\n", "matrix.npz": None,
               "coco_truth.json": json.dumps({"images": [{"id": 1}, {"id": 2}, {"id": 3}], "annotations": [
                   {"image_id": 1, "category_id": 18}], "categories": [{"id": 18, "name": "dog"}]})},
+    "scenes": {"scenes.jsonl": [{"image_id": k, "objects": [{"name": "dog"}]} for k in (1, 2, 3)],
+               "judged.jsonl": [{"image_id": 1, "objects": [], "claims": [{"kind": "attribute", "label": "dog",
+                                 "value": "red", "answer": "no"}]}], "claims.npz": None},
     "references": {"references.jsonl": [{"image_id": k, "references": ["A dog and a cat."]} for k in (1, 2, 3)]},
     "judgements": {"judgements.jsonl": [{"hyp": "A dog.", "human_score": 4, "image_id": 1}]},
     "vocabulary": {"vocabulary.yaml": "name: mine\nversion: 1\nlabels:\n  dog: {aliases: [dog]}\nignore: []\n"},
@@ -75,6 +79,7 @@ def folder(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
                 path.write_text(content)
     np.savez(tmp_path / "matrix.npz", matrix=np.ones((3, 1), np.int8), image_ids=["1", "2", "3"], labels=["dog"],
              vocabulary_fingerprint="", version="1")  # fmt: skip
+    ClaimMatrix.of(["1"], [("count", "dog", "2", "")], np.array([1], np.int8)).save(tmp_path / "claims.npz")
     code, _, err = run("score", "captions.jsonl", "--truth", "truth.json", "-q", "-o", "results.json")
     assert code == 0, err
     return tmp_path
@@ -98,7 +103,7 @@ def test_every_kind_has_an_example_and_verbs_that_exist() -> None:
         assert (
             not kind.verb
             or kind.verb in verbs_of(kind)
-            or kind.name in ("truth", "vocabulary", "references", "questions", "PhD questions")
+            or kind.name in ("truth", "scenes", "vocabulary", "references", "questions", "PhD questions")
         )
         assert bool(kind.command) <= bool(kind.purpose)
 
@@ -112,8 +117,8 @@ FILLED = {
 
 
 @pytest.mark.parametrize("kind", ["captions", "rollouts", "answers", "ratings", "facts", "claims", "object lists",
-                                  "results", "harness results", "truth", "references", "vocabulary", "questions",
-                                  "a training run"])  # fmt: skip
+                                  "results", "harness results", "truth", "scenes", "references", "vocabulary",
+                                  "questions", "a training run"])  # fmt: skip
 def test_the_command_of_a_kind_works(kind: str, folder: Path, run: Run) -> None:
     name = next(iter(FILES[kind])) if kind != "a training run" else "run"
     command = KINDS[kind].advice(name).partition(": ")[2]
@@ -176,6 +181,10 @@ def test_swapped_arguments_are_told_in_one_line(folder: Path, run: Run) -> None:
         "scapo-eval: results.json: not a valid truth: recognized as a results file of scapo-eval; to show them: "
         "scapo-eval show results.json\n"
     )
+    for name in FILES["scenes"]:
+        code, _, err = run("captions.jsonl", "--truth", name)
+        assert code == 2
+        assert err.endswith(f"; to score claims with them: scapo-eval claims CAPTIONS --scenes {name}\n")
 
 
 def test_folders(folder: Path, run: Run) -> None:

@@ -75,6 +75,20 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         ("More than three dogs.", [("count", "dog", "4+", "")]),
         ("At least three dogs.", [("count", "dog", "3+", "")]),
         ("Two or three dogs.", [("count", "dog", "2-3", "")]),
+        ("At most three dogs.", [("count", "dog", "1-3", "")]),
+        ("Up to five dogs.", [("count", "dog", "1-5", "")]),
+        ("Fewer than five dogs.", [("count", "dog", "1-4", "")]),
+        ("No more than two dogs.", [("count", "dog", "1-2", "")]),
+        ("No fewer than two dogs.", [("count", "dog", "2+", "")]),
+        ("Less than one dog.", []),
+        ("Half a dozen eggs.", [("count", "egg", "6", "")]),
+        ("Two dozen eggs.", [("count", "egg", "24", "")]),
+        ("More than a dozen eggs.", [("count", "egg", "13+", "")]),
+        ("Several dozen eggs.", []),
+        ("1,000 birds. Two hundred birds.", []),
+        ("A wooden table.", [("attribute", "dining table", "wood", "")]),
+        ("A golden retriever.", []),
+        ("A 3 year old dog. A 2 door car.", []),
         (
             "A man wearing a shirt, shorts and a hat is holding a phone.",
             [
@@ -462,6 +476,22 @@ def test_what_is_said(text: str, expected: list[tuple[str, str, str, str]]) -> N
 )
 def test_use(text: str, use: str) -> None:
     assert use in {c.use for c in EXTRACTOR.find(text) if c.kind != "presence"}
+
+
+@pytest.mark.parametrize(
+    ("text", "guessed"),
+    [
+        ("A red or blue car.", {"red", "blue"}),
+        ("A red, blue, or dark green car.", {"red", "blue", "green"}),
+        ("The car is red or blue.", {"red", "blue"}),
+        ("A man holding a phone or a cup.", {"holding"}),
+        ("A man in a blue hat holding a phone or a cup.", {"holding"}),
+    ],
+)
+def test_everything_that_or_joins_is_guessed(text: str, guessed: set[str]) -> None:
+    claims = [c for c in EXTRACTOR.find(text) if c.kind in ("attribute", "relation")]
+    assert {c.value for c in claims if c.use == "hedged"} == guessed
+    assert guessed.isdisjoint(c.value for c in claims if c.use == "claim")
 
 
 @pytest.mark.parametrize(
