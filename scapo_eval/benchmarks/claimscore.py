@@ -127,13 +127,30 @@ class ClaimScorer(Scorer):
         counts = np.zeros((len(of_captions), len(self.kinds), len(PARTS)), dtype=np.int64)
         for k, (image, claims, verdicts) in enumerate(zip(captions.image_ids, of_captions, states, strict=True)):
             for at, kind in enumerate(self.kinds):
-                counts[k, at] = present[k] if kind == "presence" else self._counts(image, kind, claims, verdicts)
+                if kind == "presence":
+                    counts[k, at] = present[k] + self._of_scenes(int(rows[0][k]), claims, verdicts)
+                else:
+                    counts[k, at] = self._counts(image, kind, claims, verdicts)
         joined = counts.sum(axis=1)
         by_kind = counts.reshape(len(of_captions), len(self.kinds) * len(PARTS))
         row = np.hstack([np.ones((len(of_captions), 1), dtype=np.int64), joined, by_kind])
         mentioned = np.bincount(mentions.label_id, minlength=len(self.truths[0].vocabulary.labels))
         named = mentions.caption, mentions.label_id
         return ScoredBlock(captions, row, mentioned, (of_captions, states), claims=named)
+
+    def _of_scenes(self, row: int, claims: Sequence[Claim], states: Sequence[State]) -> NDArray[np.int64]:
+        """Returns what the claims of presence add to the counts that the scenes decide, but not the ground truth of
+        presence. They are no facts, so they do not affect the covered ones.
+        """
+        truth = self.truths[0]
+        decided = {
+            claim.label: state
+            for claim, state in zip(claims, states, strict=True)
+            if claim.kind == "presence"
+            and state >= 0
+            and truth.states[row, truth.vocabulary.label_ids[claim.label]] < 0
+        }
+        return np.array([len(decided), list(decided.values()).count(0), 0, 0, -len(decided)])
 
     def _counts(self, image: str, kind: ClaimKind, claims: Sequence[Claim], states: Sequence[State]) -> list[int]:
         verdicts: dict[tuple[str, ...], State] = {}

@@ -12,11 +12,12 @@ import pytest
 import scapo_eval
 from scapo_eval import ClaimExtractor, ClaimOracle, InputError, Vocabulary
 from scapo_eval.base.errors import InputErrors
-from scapo_eval.benchmarks.claimscore import PARTS, claim_metrics
+from scapo_eval.benchmarks.claimscore import PARTS, claim_metrics, score_claims
 from scapo_eval.claiming.claim import KINDS
 from scapo_eval.cli.main import main
 from scapo_eval.files.records import Records
 from scapo_eval.truths.claim_oracle import fact_of, presence_in
+from scapo_eval.truths.oracle import Truth
 from scapo_eval.truths.scenes import Scenes
 
 ROOT = Path(__file__).parents[2]
@@ -165,6 +166,18 @@ def test_presence_by_scenes_asks_the_first_that_has_the_picture() -> None:
     presence = presence_in([first, second], VOCABULARY)
     states = {image: [presence.state(image, label) for label in ("dog", "couch", "cat", "sheep")] for image in "78"}
     assert states == {"7": [1, 1, -1, -1], "8": [-1, -1, 0, 1]}
+
+
+def test_presence_that_only_a_judge_decides_is_counted() -> None:
+    answers = [
+        {"kind": "presence", "label": label, "answer": answer} for label, answer in (("cat", "no"), ("bus", "yes"))
+    ]
+    scenes = [{"image_id": 8, "objects": [{"name": "dog"}]}], [{"image_id": 8, "objects": [], "claims": answers}]
+    known = [Scenes.load(Records("s", records), VOCABULARY) for records in scenes]
+    truth = Truth.of(presence_in(known, VOCABULARY), VOCABULARY)
+    captions = Records("c", [{"image_id": 8, "caption": "A dog, a cat, a cat, a bus and a sheep."}])
+    counts = score_claims(captions, truth, known, ("presence",)).table.counts()
+    assert [counts[f"{part}_presence"] for part in PARTS] == [3, 1, 1, 1, 1]
 
 
 def test_metrics_of_some_kinds() -> None:
