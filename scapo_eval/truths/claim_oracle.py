@@ -417,7 +417,7 @@ _LISTED = 4
 def _said(scene: SceneGraph, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
     answer = (scene.answers or {}).get(asked_as(claim))
-    judged = [] if answer is None else [f"judged: {_ANSWERS[answer]}"]
+    judged = [] if answer is None else ["a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}"]
     # a file from a judge, without annotations
     if scene.answers and not (scene.things or scene.counts or scene.complete):
         return "; ".join(judged)

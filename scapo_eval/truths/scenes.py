@@ -1,4 +1,5 @@
 """Scene graphs with counts, boxes, attributes and relations of objects, from COCO, Visual Genome or a generic format.
+Reference captions are scene graphs that contain only claims.
 
 The generic format is JSON Lines or another file of records, with one image per record::
 
@@ -15,9 +16,11 @@ are not listed. ``counts`` contains exact numbers of objects. A box consists of 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,20 +30,27 @@ from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..claiming.claim import KINDS, ClaimKey, count_range
+from ..claiming.claim import KINDS, ClaimKey, asked_as, count_range
+from ..claiming.extract import ClaimExtractor
 from ..files.containers import open_rows
 from ..files.fields import image_id_in
 from ..files.files import display_name, read_bytes
+from ..files.json_text import iter_records
 from ..files.records import Readable, Records
+from ..files.source import Source
 from ..matching.vocabulary import Vocabulary
 from . import scenes_visual_genome as visual_genome
 from .claim_matrix import ClaimMatrix
+from .references import References
 from .truth_coco import is_coco
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
 """Possible answers of a judge. ``absent`` means that the object is missing, so claims about its attributes are
 undecided.
 """
+
+_HEAD = 1 << 16
+_REFERENCES = re.compile(rb'"references"\s*:')
 
 SLACK = 1.0
 """Number of pixels by which a box may exceed the image, because annotation tools round coordinates."""
@@ -76,6 +86,7 @@ class SceneGraph(NamedTuple):
         complete: Labels whose objects are all annotated.
         answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. The judge's
             answers are used only for claims that the other data of the scene graph does not decide.
+        by_references: True if ``answers`` are not a judge's answers, but the claims of reference captions.
     """
 
     width: float
@@ -85,6 +96,7 @@ class SceneGraph(NamedTuple):
     counts: Mapping[str, int]
     complete: frozenset[str]
     answers: Mapping[ClaimKey, State] | None = None
+    by_references: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +128,10 @@ class Scenes:
 
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of generic scene graphs or a claim matrix.
+        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of generic scene graphs, a claim matrix, or
+        reference captions.
+
+        A claim that a reference caption asserts is true. Reference captions make no claim false.
 
         Args:
             path: File, folder with Visual Genome's files, or records in memory.
@@ -133,7 +148,11 @@ class Scenes:
         if not isinstance(path, Records) and os.path.isdir(path):
             genome = visual_genome.files_in(path)
             return cls(name, reader.genome(genome), digest(list(genome.values())), tuple(reader.notes()))
-        data = b"" if isinstance(path, Records) else read_bytes(path)
+        data = b""
+        if not isinstance(path, Records):
+            path = Source.of(path)
+            path.keep()  # a pipe is read twice: to recognize its format, and line by line
+            data = read_bytes(path)
         scenes: Mapping[str, SceneGraph]
         if data.startswith(b"PK"):
             scenes = reader.judged(ClaimMatrix.load(data, name))
@@ -141,10 +160,21 @@ class Scenes:
             scenes = reader.coco(data)
         elif visual_genome.is_visual_genome_scenes(data):
             scenes = reader.genome({name: data})
+        elif _are_references(path, data):
+            scenes = reader.stated(References.load(path))
         else:
             scenes = reader.graphs(path)
             data = data or repr(sorted(scenes.items())).encode()
         return cls(name, scenes, digest([data]), tuple(reader.notes()))
+
+
+def _are_references(path: Readable, data: bytes) -> bool:
+    """Returns True for records with references and for COCO's captions."""
+    if isinstance(path, Records):
+        return any("references" in record and "objects" not in record for _, record in islice(iter_records(path), 1))
+    head = data[:_HEAD]
+    is_coco_captions = head.lstrip()[:1] == b"{" and b'"annotations"' in data and b'"caption"' in data
+    return is_coco_captions or (_REFERENCES.search(head) is not None and b'"objects"' not in head)
 
 
 def state_of(kind: str, answer: str) -> State:
@@ -209,14 +239,18 @@ class _Reader:
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
         self.source = source
+        self.vocabulary = vocabulary
         self.labels = vocabulary.label_ids
         self.aliases = vocabulary.aliases
         self.unnamed = Counter[str]()
         self.outside = 0
         self.first_outside = ""
+        self.confirms = False
 
     def notes(self) -> Iterator[str]:
-        """Yields remarks about the objects and boxes that were skipped."""
+        """Yields remarks about the objects and boxes that were skipped, and about reference captions."""
+        if self.confirms:
+            yield f"{self.source}: reference captions make claims true, but none false"
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that are not in the vocabulary"
@@ -268,7 +302,7 @@ class _Reader:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
         try:
             named = {category.id: self.label(category.name) for category in coco.categories}
-            names = {category.id: category.name for category in coco.categories}
+            names = {category.id: category.name.casefold() for category in coco.categories}
             ids = [canonical_image_id(image.id) for image in coco.images]
         except ValueError as error:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
@@ -329,6 +363,16 @@ class _Reader:
                 faults.add(InputError(unfit(error), path=self.source, line=line))
         faults.raise_if_any()
         return scenes
+
+    def stated(self, references: References) -> dict[str, SceneGraph]:
+        """Returns scene graphs that contain only the claims that reference captions assert."""
+        texts, image_of = references.flat
+        answers: list[dict[ClaimKey, State]] = [{} for _ in references.texts]
+        for k, claims in zip(image_of.tolist(), ClaimExtractor(self.vocabulary).find_batch(texts), strict=True):
+            answers[k].update((asked_as(claim), 1) for claim in claims if claim.use == "claim")
+        self.confirms = True
+        given = zip(references.texts, answers, strict=True)
+        return {image: SceneGraph(0, 0, (), (), {}, frozenset(), said, True) for image, said in given}
 
     def judged(self, matrix: ClaimMatrix) -> _JudgedScenes:
         """Returns the scene graphs of a claim matrix, with the labels converted to those of the vocabulary.

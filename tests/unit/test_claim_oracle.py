@@ -119,6 +119,42 @@ def test_evidence_says_what_a_judge_answered() -> None:
     assert oracle.evidence(7, claim) == "tree: 1 annotated, maybe more; tree: green; judged: no"
 
 
+REFERENCES = [
+    {"image_id": 7, "references": ["Two dogs on a red couch.", "A large cat, no bears.", "Possibly a black dog."]},
+    {"image_id": 8, "references": ["Two dogs."]},
+]
+
+
+@pytest.mark.parametrize("form", ["records", "lines", "coco"])
+def test_references_confirm_claims_and_refute_none(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "references"
+    rows = [
+        {"image_id": row["image_id"], "id": k, "caption": text}
+        for k, row in enumerate(REFERENCES)
+        for text in row["references"]
+    ]
+    text = json.dumps({"annotations": rows}) if form == "coco" else "\n".join(map(json.dumps, REFERENCES))
+    path.write_text(text)
+    scenes = Scenes.load(Records("references", REFERENCES) if form == "records" else path, VOCABULARY)
+    oracle = pickle.loads(pickle.dumps(ClaimOracle(VOCABULARY, scenes=(scenes,))))
+    assert [
+        verdicts(text, oracle, kind)
+        for text, kind in (
+            ("A dog, a cat, a bear.", "presence"),
+            ("A red couch. A blue couch.", "attribute"),
+            ("A large cat. A black dog.", "attribute"),
+            ("A dog on a couch. A cat on a couch.", "relation"),
+            ("Two dogs.", "count"),  # there may be more than those on the couch
+        )
+    ] == [[1, 1, -1], [1, -1], [1, -1], [1, -1], [-1]]
+    (dogs,) = (claim for claim in EXTRACTOR.find("Two dogs.") if claim.kind == "count")
+    assert (oracle.state(8, dogs), oracle.evidence(8, dogs)) == (1, "a reference")
+    assert oracle.facts(7, "attribute") == frozenset()
+    assert scenes.notes[0].endswith("reference captions make claims true, but none false")
+    annotated = ClaimOracle(VOCABULARY, scenes=(graph(), scenes))
+    assert verdicts("Three dogs. Two dogs.", annotated, "count") == [0, 1]
+
+
 def coco(**box: Any) -> dict[str, Any]:
     boxes = [[0, 0, 20, 20], [70, 0, 20, 20]]
     return {

@@ -155,6 +155,12 @@ def test_boxes_outside_in_coco_are_counted(box: list[int], tmp_path: Path) -> No
     assert "1 boxes outside of their picture are not used" in scenes.notes[0]
 
 
+def test_categories_of_coco_that_the_vocabulary_lacks_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "instances.json"
+    path.write_text(json.dumps({**COCO, "categories": [{"id": 1, "name": "Gizmo"}, {"id": 2, "name": "unused"}]}))
+    assert "1 things with 1 names that are not in the vocabulary ('gizmo')" in Scenes.load(path, WORDS).notes[0]
+
+
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
