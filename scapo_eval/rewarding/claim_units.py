@@ -2,8 +2,8 @@
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
 count, and "left of" and "right of" with swapped objects state the same relation. False claims, in contrast, are
-distinguished by their exact content, and each distinct false claim is penalized. A count that states no more than
-presence ("at least one dog") is not counted.
+distinguished by their exact content, and each distinct false claim is penalized. A count that states hardly more than
+presence ("at least one dog", "up to ten dogs") is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..truths.claim_oracle import ClaimOracle
 from ..truths.scenes import Scenes
 
 _INVERSE = {"right of": "left of", "below": "above"}
-_AT_LEAST_ONE = "1+"
+_ONE_OR_MORE = ("1+", "1-")
 _COUNT = KINDS.index("count")
 
 
@@ -105,7 +105,7 @@ class UnitReader:
         image_of = np.zeros(len(texts), dtype=np.int64)
         for k in np.flatnonzero(np.bincount(found.caption, minlength=len(texts))).tolist():
             image_of[k] = images.setdefault(canonical_image_id(image_ids[k]), len(images))
-        adds_nothing = np.array([value == _AT_LEAST_ONE for value in found.values], dtype=np.bool_)
+        adds_nothing = np.array([value.startswith(_ONE_OR_MORE) for value in found.values], dtype=np.bool_)
         kept = ~self.left_out[found.use] & ~((found.kind == _COUNT) & adds_nothing[found.value])
         rows = np.flatnonzero(kept)
         content, parts, claims = self._contents(found, rows)

@@ -138,7 +138,9 @@ def test_what_score_says_of_other_files(kind: str, folder: Path, run: Run) -> No
         return
     assert code == 2
     suggested = re.search(r"scapo-eval ([a-z]+)", err.replace("scapo-eval: ", "", 1))
-    assert suggested is None or suggested.group(1) in {*verbs_of(KINDS[kind]), "score", "import", "reward", "yesno"}
+    assert suggested is None or suggested.group(1) in {
+        *verbs_of(KINDS[kind]), "score", "import", "reward", "yesno", "claims",
+    }  # fmt: skip
     if kind not in ("a table without predictions", "answers"):
         assert KINDS[kind].advice(name).removeprefix("; ") in err
 
@@ -181,10 +183,10 @@ def test_swapped_arguments_are_told_in_one_line(folder: Path, run: Run) -> None:
         "scapo-eval: results.json: not a valid truth: recognized as a results file of scapo-eval; to show them: "
         "scapo-eval show results.json\n"
     )
-    for name in FILES["scenes"]:
-        code, _, err = run("captions.jsonl", "--truth", name)
-        assert code == 2
-        assert err.endswith(f"; to score claims with them: scapo-eval claims CAPTIONS --scenes {name}\n")
+    code, _, err = run("captions.jsonl", "--truth", "scenes.jsonl")
+    assert code == 2
+    assert err.endswith("; to score claims with them: scapo-eval claims CAPTIONS --scenes scenes.jsonl\n")
+    assert "use it with --scenes" in run("captions.jsonl", "--truth", "claims.npz")[2]
 
 
 def test_folders(folder: Path, run: Run) -> None:

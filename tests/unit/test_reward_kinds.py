@@ -65,6 +65,7 @@ def linear(files: dict[str, str], text: str, **settings: object) -> list[tuple[i
         ("Two dogs. A pair of dogs.", [(2, 0, 0), (0, 2, 0)]),
         ("A few dogs.", [(2, 0, 0)]),
         ("At least one dog.", [(1, 0, 0)]),
+        ("Up to ten dogs.", [(1, 0, 0)]),
         ("A red couch. The couch is red.", [(2, 0, 0), (0, 2, 0)]),
         ("A blue couch. The couch is blue.", [(1, 0, 1), (0, 1, 1)]),
         ("A dog to the left of a couch. A couch to the right of the dog.", [(3, 0, 0), (0, 3, 0)]),
