@@ -17,7 +17,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matcher_quality import DATA, GOLD, Figure, captions_of, measure
 
@@ -59,6 +59,11 @@ def changes_by_guide() -> dict[tuple[str, str, int], tuple[list[Mark], list[Mark
     }
 
 
+def _rows(name: str) -> list[dict[str, Any]]:
+    path = Path(name) if name.endswith(".jsonl") else GOLD / f"claims_{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def read_marked(name: str, by_guide: bool = False) -> Iterator[Marked]:
     """Reads a set of annotated captions.
 
@@ -70,9 +75,7 @@ def read_marked(name: str, by_guide: bool = False) -> Iterator[Marked]:
         ValueError: If a caption differs from the annotated caption.
     """
     changes = changes_by_guide() if by_guide else {}
-    path = Path(name) if name.endswith(".jsonl") else GOLD / f"claims_{name}.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in _rows(name):
         text = next(islice(captions_of(DATA / row["file"]), row["line"], None))
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             raise ValueError(f"{row['file']}:{row['line']} is not the caption that was marked")
@@ -133,17 +136,19 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=["development", "held_out", "second_held_out", "third_held_out"])
     parser.add_argument("--against", help="second annotation of the set, whose marks are compared instead of the rules")
     parser.add_argument("--by-guide", action="store_true", help="change older marks as the present guide requires")
+    parser.add_argument("--by-model", action="store_true", help="a table per file of captions, for all sets together")
     parser.add_argument("--errors", action="store_true", help="print what was missed and what was wrong")
     args = parser.parse_args()
     extractor = ClaimExtractor("open400", kinds=[kind for kind in KINDS if kind != "presence"])
+    tables: dict[str, list[dict[str, int]]] = {}
     for name in args.set:
-        rows = []
+        files = [Path(row["file"]).stem for row in _rows(name)]
         others = dict(read_marked(args.against)) if args.against else {}
-        for text, marks in read_marked(name, args.by_guide):
+        for file, (text, marks) in zip(files, read_marked(name, args.by_guide), strict=True):
             if args.against and text not in others:
                 continue
             wrong, missed = compared(marks, others[text] if args.against else found_in(text, extractor))
-            rows.append(counts(marks, wrong, missed))
+            tables.setdefault(file if args.by_model else name, []).append(counts(marks, wrong, missed))
             if args.errors:
                 for sign, part in (("+", wrong), ("-", missed)):
                     for mark in part:
@@ -151,10 +156,10 @@ def main() -> None:
                         print(
                             sign, mark.kind, f"{around[0]}<{text[mark.start : mark.end]}>{around[1]}".replace("\n", " ")
                         )
+    for title, rows in tables.items():
         figures, sums = measure(QUALITY, rows)
-        print(
-            f"\n{name}: {len(rows)} captions\n\n| kind | marked | precision | recall | F1 |\n|---|---:|---:|---:|---:|"
-        )
+        print(f"\n{title}: {len(rows)} captions\n\n| kind | marked | precision | recall | F1 |")
+        print("|---|---:|---:|---:|---:|")
         for kind in (*MARKED, "all"):
             shown = [_shown(figures[f"{name}_{kind}"]) for name in ("precision", "recall")]
             marked, right, found = (sums[f"{kind}_{part}"] for part in ("marked", "right", "found"))

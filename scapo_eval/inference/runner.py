@@ -92,7 +92,7 @@ class RequestCounts:
     def summary(self, what: str) -> str:
         """Returns a one-line summary of the counts for the user."""
         parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
-        parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
+        parts += [f"{self.reused:,} replies from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} repeated because they were unreadable"] if self.repeated else []
         parts += [f"{self.empty:,} of them empty"] if self.empty else []
         parts += [f"{self.cut:,} cut at the token limit"] if self.cut else []

@@ -451,7 +451,7 @@ def test_claims_judged_once_are_scenes_for_claims(cli: Cli, ok: Cli, start: Star
         "7": [("car", "blue", "no"), ("dog", "2", "yes"), ("zebra", "red", None)],
         "8": [("car", "black", "yes"), ("horse", "brown", "absent")],
     }
-    assert "7 of them from an earlier run" in cli(*judge, "--kinds", "count,attribute").stderr
+    assert "7 replies from an earlier run" in cli(*judge, "--kinds", "count,attribute").stderr
     retried = cli(*judge, "--kinds", "count,attribute", "--retry")
     assert retried.returncode == 0, retried.stderr
 
