@@ -345,7 +345,7 @@ BENCHMARK = Benchmark(
             file="read",
             repeated=True,
             metavar="FILE",
-            help="Ground truth: COCO, Visual Genome, scene graphs, or claim matrices, in the order of lookup.",
+            help="Ground truth: COCO, Visual Genome, scene graphs, references or claim matrices, in order.",
         ),
         "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
         "kinds": Option(metavar="KIND,...", help="Kinds of claims that count."),

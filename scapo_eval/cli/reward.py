@@ -84,7 +84,7 @@ _DEFAULT = RewardConfig()
     type=PLAIN,
     multiple=True,
     metavar="FILE",
-    help="For kinds beyond presence: COCO, Visual Genome, scene graphs, or claim matrices, in the order of lookup.",
+    help="For kinds beyond presence: COCO, Visual Genome, scene graphs, references or claim matrices, in order.",
 )
 @click.option("--additive", is_flag=True, help="Add gain and penalty of a piece (ablation).")
 @scoring_options

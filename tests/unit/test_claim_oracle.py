@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,15 @@ def test_evidence_says_what_a_judge_answered() -> None:
     oracle = ClaimOracle(VOCABULARY, scenes=(graph(claims=[answer]),))
     (claim,) = (claim for claim in EXTRACTOR.find("A red tree.") if claim.kind == "attribute")
     assert oracle.evidence(7, claim) == "tree: 1 annotated, maybe more; tree: green; judged: no"
+
+
+def test_scenes_are_read_from_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=(json.dumps(GRAPH) + "\n",))
+    writer.start()
+    assert len(Scenes.load(path, VOCABULARY).scenes["7"].things) == 5
+    writer.join()
 
 
 REFERENCES = [
