@@ -25,6 +25,7 @@ _HOME = {
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
+    "JudgedUses": "matching.judged_uses",
     "Mention": "base.types",
     "MissingExtra": "base.errors",
     "Option": "results.benchmark",
@@ -76,6 +77,7 @@ __all__ = [
     "CountedBenchmark",
     "InputError",
     "InputErrors",
+    "JudgedUses",
     "Mention",
     "MissingExtra",
     "Option",
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
     from .benchmarks.yesno import yesno
     from .claiming.claim import Claim
     from .claiming.extract import ClaimExtractor, claims_of
+    from .matching.judged_uses import JudgedUses
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option

@@ -25,7 +25,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import STDIN, Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Reading, reading_of
+from ..matching.uses import Reading, reading_fields, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, CommandExample, OnEngine, Option
@@ -318,7 +318,8 @@ class CaptionScorer(Scorer):
         counts = [first, *self._further(captions, mentions[0], rows[0], first), *(more[:, 1:] for more in daggers)]
         mentioned = np.bincount(mentions[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
         claims = mentions[0].caption, mentions[0].label_id
-        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions, claims=claims)
+        missing = unjudged(self.claims, texts)
+        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions, claims=claims, unjudged=missing)
 
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -590,8 +591,7 @@ def scores_of(
         world=first.oracle.world,
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
-        claims=scorer.claims,
-        reading=reading_of(scorer.claims),
+        **reading_fields(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
         **tally.decisive,
