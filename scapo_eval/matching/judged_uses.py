@@ -126,7 +126,8 @@ class JudgedUses:
         if claims == "all":
             reason = "the reading all counts every mention and needs no uses; choose visual, certain or asserted"
             raise InputError(f"{reason} (--claims visual)", path=source)
-        spans, lines = dict[bytes, array[int]](), dict[bytes, int]()
+        spans: dict[bytes, array[int]] = {}
+        lines = dict[bytes, int]()
         vocabularies, judges, unread = dict[str, int](), set[tuple[str, ...]](), 0
         for line, record in open_rows(path, on_error=faults.add):
             try:
