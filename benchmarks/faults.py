@@ -113,6 +113,15 @@ def lines(records: Sequence[Any]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
+def _uses(text: str) -> dict[str, Any]:
+    """Returns the record of a text in a file of uses, in which every mention is a claim."""
+    from scapo_eval import AliasMatcher, Vocabulary
+
+    matcher = AliasMatcher(Vocabulary.parse(VOCABULARY.encode(), "vocabulary.yaml"))
+    uses = [{"start": each.start, "end": each.end, "use": "claim"} for each in matcher.find(text)]
+    return {"caption": text, "vocabulary": matcher.vocabulary.identity, "uses": uses, "judge_model": "m"}
+
+
 def inputs() -> dict[str, bytes]:
     """Returns name -> content of all valid text input files."""
     captions = [{"image_id": k, "caption": TEXTS[k % 3]} for k in range(1, 7)]
@@ -243,6 +252,7 @@ def inputs() -> dict[str, bytes]:
         ).encode(),
         "phd.jsonl": lines(phd),
         "phd_data.json": json.dumps(phd_data).encode(),
+        "uses.jsonl": lines([_uses(text) for text in TEXTS]),
         "judged.jsonl": lines([{**each, "judge_objects": ["dog", "car"]} for each in captions]),
         "amber/annotations.json": json.dumps(amber).encode(),
         "amber/relation.json": json.dumps(relation).encode(),
@@ -442,6 +452,8 @@ score captions.jsonl --truth matrix.parquet --vocabulary vocabulary.yaml | matri
 chair captions.jsonl TRUTH | captions.jsonl vocabulary.yaml
 chair captions.jsonl --truth map.json --profile reference --synonyms synonyms.txt | synonyms.txt map.json
 objhal judged.jsonl TRUTH | judged.jsonl
+score captions.jsonl TRUTH --claims visual --uses uses.jsonl | uses.jsonl captions.jsonl
+reward rollouts.jsonl SMALL --claims asserted --uses uses.jsonl -o out.jsonl | uses.jsonl
 density rollouts.jsonl TRUTH | rollouts.jsonl
 reward rollouts.jsonl SMALL -o out.jsonl | rollouts.jsonl truth.json
 reward verl.jsonl SMALL -o out.jsonl | verl.jsonl
@@ -527,6 +539,7 @@ judge mmhal mmhal_answers.json -o out.jsonl SERVER | mmhal_answers.json reply
 judge faithscore captions.jsonl --images-root images -o out.jsonl SERVER | captions.jsonl reply
 judge facts captions.jsonl --references references.jsonl -o out.jsonl SERVER | captions.jsonl references.jsonl reply
 judge objhal captions.jsonl -o out.jsonl SERVER | captions.jsonl reply
+judge uses captions.jsonl -o out.jsonl --vocabulary vocabulary.yaml SERVER | captions.jsonl vocabulary.yaml reply
 train config.toml | config.toml prompts.jsonl truth.json vocabulary.yaml
 preference dpo.toml | dpo.toml pairs.jsonl
 checkpoint checkpoints | checkpoints/step-000003/state.json checkpoints/step-000003/index.json \

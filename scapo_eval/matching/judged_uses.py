@@ -88,8 +88,8 @@ class JudgedUses:
     Example:
         >>> import scapo_eval
         >>> vocabulary = scapo_eval.Vocabulary.of("coco80")
-        >>> caption, cup = "The cat ignores what used to be a cup.", {"start": 34, "end": 37, "use": "generic"}
-        >>> uses = [{"start": 4, "end": 7, "use": "claim"}, cup]
+        >>> caption = "A cat sits where a dog slept last year."
+        >>> uses = [{"start": 2, "end": 5, "use": "claim"}, {"start": 19, "end": 22, "use": "generic"}]
         >>> row = {"caption": caption, "vocabulary": vocabulary.identity, "uses": uses, "judge_model": "a person"}
         >>> judged = scapo_eval.JudgedUses.load([row], claims="visual")
         >>> run = scapo_eval.score([{"image_id": 1, "caption": caption, "objects": ["cat"]}], claims=judged)

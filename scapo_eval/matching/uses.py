@@ -153,15 +153,20 @@ def reading_hashes(claims: Reading) -> dict[str, str | None]:
     """Returns the fields of a signature that state the rules of a reading and, if applicable, the judge and a hash of
     its uses.
     """
+    return {"reading": reading_of(claims), "uses": None if isinstance(claims, str) else claims.fingerprint}
+
+
+def reading_of(claims: Reading) -> str | None:
+    """Returns the hash of a reading's rules and, if applicable, its judge, for use in signatures. The value is None for
+    ``all``, which has no rules.
+    """
     rules = _rules_of(name_of(claims))
-    if isinstance(claims, str):
-        return {"reading": rules}
-    return {"reading": f"{rules}+{claims.judge}", "uses": claims.fingerprint}
+    return rules if isinstance(claims, str) else f"{rules}+{claims.judge}"
 
 
 @lru_cache
 def _rules_of(claims: ReadingName) -> str | None:
-    """Returns the hash of a reading's rules for use in signatures, or None for ``all``, which has no rules."""
+    """Returns the hash of a reading's rules, or None for ``all``, which has no rules."""
     if not LEFT_OUT[claims]:
         return None
     lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
