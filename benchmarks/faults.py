@@ -113,15 +113,6 @@ def lines(records: Sequence[Any]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def _uses(text: str) -> dict[str, Any]:
-    """Returns the record of a text in a file of uses, in which every mention is a claim."""
-    from scapo_eval import AliasMatcher, Vocabulary
-
-    matcher = AliasMatcher(Vocabulary.parse(VOCABULARY.encode(), "vocabulary.yaml"))
-    uses = [{"start": each.start, "end": each.end, "use": "claim"} for each in matcher.find(text)]
-    return {"caption": text, "vocabulary": matcher.vocabulary.identity, "uses": uses, "judge_model": "m"}
-
-
 def inputs() -> dict[str, bytes]:
     """Returns name -> content of all valid text input files."""
     captions = [{"image_id": k, "caption": TEXTS[k % 3]} for k in range(1, 7)]
@@ -252,7 +243,6 @@ def inputs() -> dict[str, bytes]:
         ).encode(),
         "phd.jsonl": lines(phd),
         "phd_data.json": json.dumps(phd_data).encode(),
-        "uses.jsonl": lines([_uses(text) for text in TEXTS]),
         "judged.jsonl": lines([{**each, "judge_objects": ["dog", "car"]} for each in captions]),
         "amber/annotations.json": json.dumps(amber).encode(),
         "amber/relation.json": json.dumps(relation).encode(),
@@ -317,6 +307,7 @@ def prepare(folder: Path, server: int) -> None:
     for k in range(1, 7):
         Image.new("RGB", (8, 8), (40 * k, 9, 0)).save(folder / "images" / f"{k}.png")
     _tables(folder)
+    _uses(folder)
     _run_folder(folder)
     _checkpoint(folder)
     plain = f"--model m --base-url http://127.0.0.1:{server}/plain/v1 -q"
@@ -350,6 +341,17 @@ def _tables(folder: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "trl.parquet")
     captions = {"image_id": [str(k) for k in range(1, 7)], "caption": list(TEXTS) * 2}
     pyarrow.parquet.write_table(pyarrow.table(captions), folder / "own.parquet", row_group_size=2)
+
+
+def _uses(folder: Path) -> None:
+    """Writes uses of mentions in which every mention is a claim."""
+    from scapo_eval import AliasMatcher, Vocabulary
+
+    matcher = AliasMatcher(Vocabulary.load(str(folder / "vocabulary.yaml")))
+    about = {"vocabulary": matcher.vocabulary.identity, "judge_model": "m"}
+    uses = [[{"start": each.start, "end": each.end, "use": "claim"} for each in matcher.find(text)] for text in TEXTS]
+    rows = [{"caption": text, "uses": told, **about} for text, told in zip(TEXTS, uses, strict=True)]
+    (folder / "uses.jsonl").write_bytes(lines(rows))
 
 
 def _checkpoint(folder: Path) -> None:

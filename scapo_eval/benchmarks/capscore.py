@@ -255,7 +255,7 @@ class CaptionScorer(Scorer):
     metrics that are marked with a dagger are added.
 
     Attributes:
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         card: Terms and powers of ``cap_people``, or None to omit this metric.
     """
 
@@ -549,7 +549,7 @@ def score_captions(
         vocabulary: Labels and their aliases, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         resamples, seed: Resampling settings for the confidence intervals.
 
     Raises:
@@ -725,8 +725,9 @@ def score(
         dopa: DOPA matrix, for the additional ``*_dagger`` metrics.
         dopa_vocabulary: Vocabulary of the DOPA matrix.
         name: Name of the system. The default is the name of the file, or ``captions``.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`. The
-            reading ``all`` is the paper's protocol, and ``visual`` is recommended for captions from recent models.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`. The reading ``all``
+            is the paper's protocol, and ``visual`` is recommended for captions from recent models.
+            :class:`~scapo_eval.matching.judged_uses.JudgedUses` is a reading with uses from a language model.
         workers: Number of processes for parsing and matching, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed for the resampling.

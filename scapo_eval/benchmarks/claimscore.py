@@ -83,7 +83,7 @@ class ClaimScorer(Scorer):
     Attributes:
         scenes: Ground truths for claims other than presence, in the order of lookup.
         kinds: Kinds of claims to count.
-        claims: Name of the reading, which selects the mentions and claims to count.
+        claims: Reading, which selects the mentions and claims to count.
     """
 
     scenes: tuple[Scenes, ...] = ()

@@ -99,7 +99,8 @@ class RewardConfig:
         additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
             reward of a piece with hallucinations is only its penalty.
         claims: Mentions to count: ``all`` of them (as in the paper), or only those that a reading keeps. A reading may
-            omit negated or hedged mentions, for example (:mod:`scapo_eval.matching.uses`).
+            omit negated or hedged mentions, for example (:mod:`scapo_eval.matching.uses`), and its uses may come from a
+            judge (:class:`~scapo_eval.matching.judged_uses.JudgedUses`).
         piece_reward: Custom function that replaces Eq. 1. ``piece_reward`` is called once per piece, with the result of
             the response and the piece as arguments.
         response_reward: Custom function whose return value is added to the reward of every piece, and thus to the

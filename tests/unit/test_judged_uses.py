@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from scapo_eval import AliasMatcher, ClaimExtractor, JudgedUses, RewardConfig, SubsentenceReward, Vocabulary, score
+from scapo_eval.base.columns import MentionColumns
 from scapo_eval.base.errors import InputError, InputErrors
 from scapo_eval.inference.judge_prompts import USES_TASK
 from scapo_eval.inference.judge_uses import captions_to_judge, read_uses, read_uses_task, uses_turns
 from scapo_eval.matching.uses import READINGS, ReadingName
+from scapo_eval.matching.uses import USES as USE_NAMES
 
 VOCABULARY = Vocabulary.load("coco80")
 MATCHER = AliasMatcher(VOCABULARY)
@@ -138,6 +142,26 @@ def test_rewards() -> None:
     assert reward.unjudged([text, "A dog."]) == 1
     for field in ("|claims:visual|", "|preset:robust|", "+J|", f"|uses:{judged.fingerprint}|"):
         assert field in reward.signature
+
+
+class Denying:
+    """Reading of a user, whose judge denies everything."""
+
+    name: ReadingName = "asserted"
+    vocabulary = VOCABULARY.identity
+    judge, fingerprint, source = "mine", "live", "mine"
+
+    def uses_of(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int64]:
+        return np.full(len(mentions.start), USE_NAMES.index("negated"))
+
+    def unjudged(self, texts: Iterable[str]) -> int:
+        return 0
+
+
+def test_a_judge_of_ones_own() -> None:
+    reward = SubsentenceReward(VOCABULARY, {1: ["dog"]}, RewardConfig(claims=Denying()))
+    assert [part.new for part in reward([1], ["A dog."])[0].parts] == [0]
+    assert "|uses:live|" in reward.signature
 
 
 def lines(tmp_path: Path, *rows: object) -> Path:

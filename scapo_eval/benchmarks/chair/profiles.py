@@ -77,7 +77,7 @@ class Native:
 
     Args:
         vocabulary: Vocabulary to match.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"
