@@ -39,6 +39,7 @@ _HOME = {
     "Scenes": "truths.scenes",
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
+    "UsesJudge": "inference.uses_judge",
     "Vocabulary": "matching.vocabulary",
     "amber": "benchmarks.amber",
     "cap_score": "benchmarks.capscore",
@@ -91,6 +92,7 @@ __all__ = [
     "Scenes",
     "Subsentence",
     "SubsentenceReward",
+    "UsesJudge",
     "Vocabulary",
     "__version__",
     "amber",
@@ -136,6 +138,7 @@ if TYPE_CHECKING:
     from .benchmarks.yesno import yesno
     from .claiming.claim import Claim
     from .claiming.extract import ClaimExtractor, claims_of
+    from .inference.uses_judge import UsesJudge
     from .matching.judged_uses import JudgedUses
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary

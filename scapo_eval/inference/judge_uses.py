@@ -24,6 +24,7 @@ from ..engines import Completion, Request, Sampling, Turn
 from ..files.files import read_text
 from ..matching.judged_uses import JUDGED_USES
 from ..matching.matcher import AliasMatcher
+from ..matching.vocabulary import Vocabulary
 from .judge import ask_until_read
 from .judge_prompts import USES_CASE, USES_EXAMPLE, USES_TASK, fill
 from .runner import RequestCounts, Session, now, write_card, write_rows
@@ -129,6 +130,29 @@ def uses_schema(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def ask_for_uses(
+    captions: Sequence[MarkedCaption], session: Session, vocabulary: Vocabulary, task: str, sampling: Sampling
+) -> list[tuple[list[str] | None, Completion]]:
+    """Requests the uses of the mentions in captions with mentions.
+
+    Returns:
+        For each caption, the use of each mention, or None if the request failed or the answer is unreadable, and the
+        last completion.
+    """
+    definitions = {label: info.definition for label, info in vocabulary.info.items()}
+    requests = [
+        Request(uses_turns(caption, definitions, task), sampling, schema=uses_schema(len(caption.mentions)))
+        for caption in captions
+    ]
+    return ask_until_read(session, requests, [partial(read_uses, number=len(caption.mentions)) for caption in captions])
+
+
+def judging_of(judge: str, task: str, sampling: Sampling) -> Judging:
+    """Returns the origin of uses, with a hash of the judge's prompt."""
+    prompt = digest([turn.text for turn in uses_turns(MarkedCaption("", ()), {}, task)])
+    return Judging(judge, prompt=prompt, sampling=sampling.said)
+
+
 def judge_uses(
     captions: Sequence[MarkedCaption],
     session: Session,
@@ -156,17 +180,10 @@ def judge_uses(
     """
     sampling = sampling or Sampling()
     started = now()
-    definitions = {label: info.definition for label, info in matcher.vocabulary.info.items()}
     asked = [caption for caption in captions if caption.mentions]
-    requests = [
-        Request(uses_turns(caption, definitions, task), sampling, schema=uses_schema(len(caption.mentions)))
-        for caption in asked
-    ]
-    readers = [partial(read_uses, number=len(caption.mentions)) for caption in asked]
-    answers = iter(ask_until_read(session, requests, readers))
-    prompt_hash = digest([turn.text for turn in uses_turns(MarkedCaption("", ()), {}, task)])
-    judging = Judging(judge, prompt=prompt_hash, sampling=sampling.said).to_record()
-    about = {"vocabulary": matcher.vocabulary.identity, **judging}
+    answers = iter(ask_for_uses(asked, session, matcher.vocabulary, task, sampling))
+    judging = judging_of(judge, task, sampling)
+    about = {"vocabulary": matcher.vocabulary.identity, **judging.to_record()}
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for number, caption in enumerate(captions, 1):
@@ -187,6 +204,6 @@ def judge_uses(
     write_rows(output, rows(), session.share)
     write_card(
         output, session, started=started, sampling=sampling, prompts={"uses": task}, images=[],
-        judge=judge, prompt_hash=prompt_hash, vocabulary=matcher.vocabulary.identity,
+        judge=judge, prompt_hash=judging.prompt, vocabulary=matcher.vocabulary.identity,
     )  # fmt: skip
     return session.tally

@@ -33,7 +33,8 @@ NO_USE = "none"
 JUDGED_USES: tuple[str, ...] = (*get_args(Use), NO_USE)
 """Words that a file of uses may contain."""
 
-_CODE = {use: k for k, use in enumerate(USES)} | {NO_USE: NO_MENTION}
+CODE_OF = {use: k for k, use in enumerate(USES)} | {NO_USE: NO_MENTION}
+"""Code of each word, as in :meth:`~scapo_eval.matching.uses.JudgedReading.uses_of`."""
 
 
 class JudgedMention(msgspec.Struct, frozen=True):
@@ -198,9 +199,9 @@ def _checked(row: JudgedCaption) -> array[int] | None:
         return None
     spans = array("i")
     for mention in row.uses:
-        if mention.use not in _CODE:
+        if mention.use not in CODE_OF:
             raise ValueError(f"unknown use {short_repr(mention.use)}; known: {', '.join(JUDGED_USES)}")
         if not 0 <= mention.start < mention.end <= len(row.caption):
             raise ValueError(f"the span {mention.start} to {mention.end} lies outside the caption")
-        spans.extend((mention.start, mention.end, _CODE[mention.use]))
+        spans.extend((mention.start, mention.end, CODE_OF[mention.use]))
     return spans
