@@ -53,7 +53,7 @@ _PAGE = re.compile(r"docs/([\w/]+\.md)(#[\w-]+)?")
 COMMON = ("max_decoded", "guard_cells")
 """Options of all commands, which are listed only once."""
 
-SHARED = {field.name for record in (Output, ScoringOptions, Cluster) for field in fields(record)}
+SHARED = {field.name for record in (Output, ScoringOptions, Cluster) for field in fields(record)} | {"uses"}
 """Options of all scoring commands, which are listed only once."""
 
 

@@ -307,6 +307,7 @@ def prepare(folder: Path, server: int) -> None:
     for k in range(1, 7):
         Image.new("RGB", (8, 8), (40 * k, 9, 0)).save(folder / "images" / f"{k}.png")
     _tables(folder)
+    _uses(folder)
     _run_folder(folder)
     _checkpoint(folder)
     plain = f"--model m --base-url http://127.0.0.1:{server}/plain/v1 -q"
@@ -340,6 +341,17 @@ def _tables(folder: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "trl.parquet")
     captions = {"image_id": [str(k) for k in range(1, 7)], "caption": list(TEXTS) * 2}
     pyarrow.parquet.write_table(pyarrow.table(captions), folder / "own.parquet", row_group_size=2)
+
+
+def _uses(folder: Path) -> None:
+    """Writes uses of mentions in which every mention is a claim."""
+    from scapo_eval import AliasMatcher, Vocabulary
+
+    matcher = AliasMatcher(Vocabulary.load(str(folder / "vocabulary.yaml")))
+    about = {"vocabulary": matcher.vocabulary.identity, "judge_model": "m"}
+    uses = [[{"start": each.start, "end": each.end, "use": "claim"} for each in matcher.find(text)] for text in TEXTS]
+    rows = [{"caption": text, "uses": told, **about} for text, told in zip(TEXTS, uses, strict=True)]
+    (folder / "uses.jsonl").write_bytes(lines(rows))
 
 
 def _checkpoint(folder: Path) -> None:
@@ -442,6 +454,8 @@ score captions.jsonl --truth matrix.parquet --vocabulary vocabulary.yaml | matri
 chair captions.jsonl TRUTH | captions.jsonl vocabulary.yaml
 chair captions.jsonl --truth map.json --profile reference --synonyms synonyms.txt | synonyms.txt map.json
 objhal judged.jsonl TRUTH | judged.jsonl
+score captions.jsonl TRUTH --claims visual --uses uses.jsonl | uses.jsonl captions.jsonl
+reward rollouts.jsonl SMALL --claims asserted --uses uses.jsonl -o out.jsonl | uses.jsonl
 density rollouts.jsonl TRUTH | rollouts.jsonl
 reward rollouts.jsonl SMALL -o out.jsonl | rollouts.jsonl truth.json
 reward verl.jsonl SMALL -o out.jsonl | verl.jsonl
@@ -527,6 +541,7 @@ judge mmhal mmhal_answers.json -o out.jsonl SERVER | mmhal_answers.json reply
 judge faithscore captions.jsonl --images-root images -o out.jsonl SERVER | captions.jsonl reply
 judge facts captions.jsonl --references references.jsonl -o out.jsonl SERVER | captions.jsonl references.jsonl reply
 judge objhal captions.jsonl -o out.jsonl SERVER | captions.jsonl reply
+judge uses captions.jsonl -o out.jsonl --vocabulary vocabulary.yaml SERVER | captions.jsonl vocabulary.yaml reply
 train config.toml | config.toml prompts.jsonl truth.json vocabulary.yaml
 preference dpo.toml | dpo.toml pairs.jsonl
 checkpoint checkpoints | checkpoints/step-000003/state.json checkpoints/step-000003/index.json \

@@ -3,8 +3,10 @@
     python benchmarks/readings.py                 # the 60 responses that the rules were made with
     python benchmarks/readings.py --held-out      # 60 later responses
     python benchmarks/readings.py --hard FILE     # responses in a file of your own
+    python benchmarks/readings.py --hard FILE --uses USES.jsonl    # uses from scapo-eval judge uses, beside the rules
 
-Prints the share of marked mentions with a wrong use, its 95 % interval (Wilson), and each wrong mention.
+Prints the share of marked mentions with a wrong use, its 95 % interval (Wilson), and each wrong mention. The share is
+printed for all marked mentions and for those that the matcher finds. With ``--totals``, no wrong mention is printed.
 
 FILE is JSON Lines with one response per line, ``{"marked": TEXT}``. TEXT contains marked mentions: ``[[dog]]`` is a
 claim, and ``[[dog|negated]]`` has another use. A use is one of the package's uses, or ``none`` if the word is no
@@ -23,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scapo_eval import AliasMatcher, Mention, Vocabulary
-from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval import AliasMatcher, JudgedUses, Mention, Vocabulary
+from scapo_eval.matching.uses import LEFT_OUT, Reading
 from scapo_eval.results.intervals import wilson
 
 GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
@@ -81,31 +83,67 @@ def read_as(mark: Marked, mentions: list[Mention], named: str | None = None) -> 
     return "none"
 
 
-def wrongly_read(path: Path = GOLD) -> tuple[int, list[Wrong]]:
-    """Returns the number of annotated mentions, and those with a wrong use."""
+class Found(NamedTuple):
+    """Result for a file of annotated mentions.
+
+    Attributes:
+        marked: Number of annotated mentions.
+        found: Number of annotated mentions that the matcher finds.
+        wrong: Mentions with a wrong use.
+        wrong_found: Number of these mentions that the matcher finds.
+    """
+
+    marked: int
+    found: int
+    wrong: list[Wrong]
+    wrong_found: int
+
+
+def wrongly_read(path: Path = GOLD, claims: Reading = "all") -> Found:
+    """Returns the annotated mentions with a wrong use, according to the rules or to the uses from a judge."""
     vocabulary = Vocabulary.load("coco80")
-    matcher, n, wrong = AliasMatcher(vocabulary), 0, list[Wrong]()
+    rules, matcher = AliasMatcher(vocabulary), AliasMatcher(vocabulary, claims)
+    marked, found, wrong, wrong_found = 0, 0, list[Wrong](), 0
     for text, marks in read_hard(path):
-        mentions = matcher.find(text)
+        every, mentions = rules.find(text), matcher.find(text)
         for mark in marks:
             read = read_as(mark, mentions, vocabulary.aliases.get(text[mark.start : mark.end].lower()))
-            n += 1
+            is_found = any(mention.start < mark.end and mark.start < mention.end for mention in every)
             is_right = kind(read) == kind(mark.use) or (mark.use == "none" and read in LEFT_OUT["visual"])
+            marked, found = marked + 1, found + is_found
             if not is_right:
                 wrong.append(Wrong(text, mark, read))
-    return n, wrong
+                wrong_found += is_found
+    return Found(marked, found, wrong, wrong_found)
+
+
+def share(wrong: int, n: int) -> str:
+    """Returns a number of wrong mentions with its share and its interval."""
+    low, high = wilson(wrong / n, n)
+    return f"{wrong} of {n} read wrongly: {wrong / n:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def show(name: str, result: Found, *, totals: bool) -> None:
+    """Prints the result of one reading."""
+    print(f"{name}: {share(len(result.wrong), result.marked)}")
+    print(f"{name}, mentions that the matcher finds: {share(result.wrong_found, result.found)}")
+    harmless = sum(mark.use not in ("claim", "hedged", "none") and read == "none" for _, mark, read in result.wrong)
+    print(f"{harmless} of them are no mention where a use that `visual` omits is marked, which changes no value of it")
+    for text, mark, read in () if totals else result.wrong:
+        around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
+        print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--held-out", action="store_const", dest="hard", const=HELD_OUT, default=GOLD)
     parser.add_argument("--hard", type=Path, metavar="FILE")
-    path = parser.parse_args().hard
-    n, wrong = wrongly_read(path)
-    low, high = wilson(len(wrong) / n, n)
-    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%} [{low:.1%}, {high:.1%}]")
-    harmless = sum(mark.use not in ("claim", "hedged", "none") and read == "none" for _, mark, read in wrong)
-    print(f"{harmless} of them are no mention where a use that `visual` omits is marked, which changes no value of it")
-    for text, mark, read in wrong:
-        around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
-        print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))
+    parser.add_argument("--uses", metavar="FILE")
+    parser.add_argument("--totals", action="store_true")
+    given = parser.parse_args()
+    show("rules", wrongly_read(given.hard), totals=given.totals or given.uses is not None)
+    if given.uses is not None:
+        judged = JudgedUses.load(given.uses)
+        texts = [text for text, _ in read_hard(given.hard)]
+        print(f"judge {judged.judge}: {judged.unjudged(texts)} of {len(texts)} responses not judged, read by the rules")
+        show("judge", wrongly_read(given.hard, judged), totals=given.totals)

@@ -25,6 +25,7 @@ _HOME = {
     "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
+    "JudgedUses": "matching.judged_uses",
     "Mention": "base.types",
     "MissingExtra": "base.errors",
     "Option": "results.benchmark",
@@ -38,6 +39,7 @@ _HOME = {
     "Scenes": "truths.scenes",
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
+    "UsesJudge": "inference.uses_judge",
     "Vocabulary": "matching.vocabulary",
     "amber": "benchmarks.amber",
     "cap_score": "benchmarks.capscore",
@@ -76,6 +78,7 @@ __all__ = [
     "CountedBenchmark",
     "InputError",
     "InputErrors",
+    "JudgedUses",
     "Mention",
     "MissingExtra",
     "Option",
@@ -89,6 +92,7 @@ __all__ = [
     "Scenes",
     "Subsentence",
     "SubsentenceReward",
+    "UsesJudge",
     "Vocabulary",
     "__version__",
     "amber",
@@ -134,6 +138,8 @@ if TYPE_CHECKING:
     from .benchmarks.yesno import yesno
     from .claiming.claim import Claim
     from .claiming.extract import ClaimExtractor, claims_of
+    from .inference.uses_judge import UsesJudge
+    from .matching.judged_uses import JudgedUses
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option

@@ -25,7 +25,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import STDIN, Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Reading, reading_of
+from ..matching.uses import Reading, reading_fields, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, CommandExample, OnEngine, Option
@@ -255,7 +255,7 @@ class CaptionScorer(Scorer):
     metrics that are marked with a dagger are added.
 
     Attributes:
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         card: Terms and powers of ``cap_people``, or None to omit this metric.
     """
 
@@ -318,7 +318,8 @@ class CaptionScorer(Scorer):
         counts = [first, *self._further(captions, mentions[0], rows[0], first), *(more[:, 1:] for more in daggers)]
         mentioned = np.bincount(mentions[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
         claims = mentions[0].caption, mentions[0].label_id
-        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions, claims=claims)
+        missing = unjudged(self.claims, texts)
+        return ScoredBlock(captions, np.hstack(counts), mentioned, mentions, claims=claims, unjudged=missing)
 
     def _further(
         self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -548,7 +549,7 @@ def score_captions(
         vocabulary: Labels and their aliases, in any form that :meth:`scapo_eval.Vocabulary.of` accepts.
         oracle: PresenceOracle, path of a ground-truth file, or None for inline ``objects``.
         skip_unknown_images: True to omit and count captions whose image is unknown to the oracle.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         resamples, seed: Resampling settings for the confidence intervals.
 
     Raises:
@@ -590,8 +591,7 @@ def scores_of(
         world=first.oracle.world,
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
-        claims=scorer.claims,
-        reading=reading_of(scorer.claims),
+        **reading_fields(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
         **tally.decisive,
@@ -725,8 +725,9 @@ def score(
         dopa: DOPA matrix, for the additional ``*_dagger`` metrics.
         dopa_vocabulary: Vocabulary of the DOPA matrix.
         name: Name of the system. The default is the name of the file, or ``captions``.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`. The
-            reading ``all`` is the paper's protocol, and ``visual`` is recommended for captions from recent models.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`. The reading ``all``
+            is the paper's protocol, and ``visual`` is recommended for captions from recent models.
+            :class:`~scapo_eval.matching.judged_uses.JudgedUses` is a reading with uses from a language model.
         workers: Number of processes for parsing and matching, or None to use only the current process.
         resamples: Number of bootstrap resamples for the intervals. 0 disables them.
         seed: Seed for the resampling.

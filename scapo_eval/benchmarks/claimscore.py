@@ -29,7 +29,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import LEFT_OUT, Reading, reading_of
+from ..matching.uses import Reading, left_out, reading_fields, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, CommandExample, Option
@@ -83,7 +83,7 @@ class ClaimScorer(Scorer):
     Attributes:
         scenes: Ground truths for claims other than presence, in the order of lookup.
         kinds: Kinds of claims to count.
-        claims: Name of the reading, which selects the mentions and claims to count.
+        claims: Reading, which selects the mentions and claims to count.
     """
 
     scenes: tuple[Scenes, ...] = ()
@@ -105,7 +105,7 @@ class ClaimScorer(Scorer):
     @cached_property
     def extractor(self) -> ClaimExtractor:
         """Extractor of claims."""
-        return ClaimExtractor(self.truths[0].vocabulary, self.kinds)
+        return ClaimExtractor(self.truths[0].vocabulary, self.kinds, self.claims)
 
     @cached_property
     def oracle(self) -> ClaimOracle:
@@ -119,9 +119,9 @@ class ClaimScorer(Scorer):
         """
         mentions = self.matcher.find_batch(captions.captions)
         present = caption_counts(mentions, rows[0], self.truths[0])[:, [1, 2, 3, 4, 8]]
-        left_out = LEFT_OUT[self.claims]
+        omitted = left_out(self.claims)
         of_captions = [
-            [c for c in of_one if c.use not in left_out] for of_one in self.extractor.find_batch(captions.captions)
+            [c for c in of_one if c.use not in omitted] for of_one in self.extractor.find_batch(captions.captions)
         ]
         states = self.oracle.states(captions.image_ids, of_captions)
         counts = np.zeros((len(of_captions), len(self.kinds), len(PARTS)), dtype=np.int64)
@@ -136,7 +136,8 @@ class ClaimScorer(Scorer):
         row = np.hstack([np.ones((len(of_captions), 1), dtype=np.int64), joined, by_kind])
         mentioned = np.bincount(mentions.label_id, minlength=len(self.truths[0].vocabulary.labels))
         named = mentions.caption, mentions.label_id
-        return ScoredBlock(captions, row, mentioned, (of_captions, states), claims=named)
+        missing = unjudged(self.claims, captions.captions)
+        return ScoredBlock(captions, row, mentioned, (of_captions, states), claims=named, unjudged=missing)
 
     def _of_scenes(self, row: int, claims: Sequence[Claim], states: Sequence[State]) -> NDArray[np.int64]:
         """Returns what the claims of presence add to the counts that the scenes decide, but not the ground truth of
@@ -243,8 +244,7 @@ def score_claims(
         kinds="+".join(kinds),
         scenes="+".join(each.fingerprint for each in scenes) or None,
         cues=shipped_claim_cues().fingerprint if beyond else None,
-        claims=options.claims,
-        reading=reading_of(options.claims),
+        **reading_fields(options.claims),
         **truth.signature_fields,
         **sums.decisive,
         n=sums.n_records,

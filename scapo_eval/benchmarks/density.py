@@ -25,6 +25,7 @@ from ..files.containers import Warn, warn_user
 from ..files.files import display_name
 from ..files.records import Readable, Records
 from ..files.source import Source
+from ..matching.uses import reading_hashes
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, CommandExample, Option
@@ -120,7 +121,8 @@ class DensityScorer(Scorer):
         batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
         mentioned = np.zeros(0, dtype=np.int64)  # counts per label are not needed here
         counts = np.hstack([density_counts(batch) for batch in batches])
-        return ScoredBlock(captions, counts, mentioned, claims=batches[0].claims)
+        unjudged = self.rewards[0].unjudged(captions.captions)
+        return ScoredBlock(captions, counts, mentioned, claims=batches[0].claims, unjudged=unjudged)
 
 
 def score_density(
@@ -181,6 +183,7 @@ def score_density(
             oracle=oracle.fingerprint,
             world=oracle.world,
             **reward.config.described(),
+            **reading_hashes(options.claims),
             **{**sums.decisive, "truth": table.truth},
             n=sums.n_records,
             ids=digest(sums.table.image_ids),

@@ -69,7 +69,7 @@ def evidence(
             The captions of a run are read again with the settings of the run.
         truth: Ground truth of the images, or None for the ``objects`` in the records.
         vocabulary: Labels and their aliases. The default vocabulary is coco80.
-        claims: Name of the reading, which selects the mentions to count. The default reading is ``all``.
+        claims: Reading, which selects the mentions to count. The default reading is ``all``.
 
     Returns:
         One record per caption, in order. Each record contains ``image_id``, ``caption``, ``mentions`` (each with

@@ -42,7 +42,8 @@ class RewardScorer(Scorer):
         rewards = self.reward.batch(captions.image_ids, captions.captions)
         empty = [not text for text in captions.captions]
         counts = np.array([(1, int(is_empty)) for is_empty in empty], dtype=np.int64).reshape(-1, 2)
-        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), rewards, claims=rewards.claims)
+        none, unjudged = np.zeros(0, dtype=np.int64), self.reward.unjudged(captions.captions)
+        return ScoredBlock(captions, counts, none, rewards, claims=rewards.claims, unjudged=unjudged)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Yields the evidence of each response: its reward, its counts and its pieces."""

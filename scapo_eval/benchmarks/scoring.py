@@ -28,7 +28,7 @@ from ..files.containers import ErrorHandler
 from ..files.mapped import Mapped
 from ..files.records import Readable
 from ..files.source import Source
-from ..matching.uses import READINGS, Reading
+from ..matching.uses import Reading, check_reading
 from ..readers.captions import Captions, FileChecks, bytes_behind
 from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from ..segmenting.unfinished import without_unfinished
@@ -43,7 +43,7 @@ class ScoringOptions:
     """Settings for scoring a file, which all scorers share.
 
     Attributes:
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
         skip_bad: True to omit and count faulty records instead of raising an error.
         on_unknown_image: ``error`` to raise an error for captions whose image has no ground truth, or ``skip`` to omit
             and count them.
@@ -66,7 +66,7 @@ class ScoringOptions:
     any_ids: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("claims", self.claims, READINGS)
+        check_reading(self.claims)
         check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
@@ -190,6 +190,8 @@ class ScoredBlock:
         images: (captions,) row index of each caption's image in the first ground truth.
         n_captions: Number of captions.
         said: Account of the block's captions, or None if it was not requested.
+        unjudged: Number of captions that the judge of the uses of mentions has not judged, or None if there is no such
+            judge.
         by_image: True if ``counts`` has one summed row per image instead of one row per caption.
         claims: Two (mentions,) arrays with the caption and the label of each mention, limited to labels that the first
             ground truth contains. The value is None if the scorer does not count labels.
@@ -206,6 +208,7 @@ class ScoredBlock:
     n_captions: int = 0
     said: BlockAccount | None = None
     by_image: bool = False
+    unjudged: int | None = None
     claims: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
 
     __repr__ = fields_in_short
@@ -294,6 +297,8 @@ class Tally:
         account: Properties of all records, used to detect unusual files.
         prompts: Distinct prompts that the records contain.
         strangers: Sentence about unknown images, if most captions have an unknown image.
+        unjudged: Number of captions that the judge of the uses of mentions has not judged, or None if there is no such
+            judge.
         merged: Sentence about images that differ only in their folders, if there are any.
     """
 
@@ -308,6 +313,7 @@ class Tally:
     prompts: frozenset[str] = frozenset()
     strangers: str | None = None
     merged: str | None = None
+    unjudged: int | None = None
 
     __repr__ = fields_in_short
 
@@ -322,12 +328,19 @@ class Tally:
         counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
         if self.unfinished is not None:
             counts["unfinished"] = self.unfinished
+        if self.unjudged is not None:
+            counts["unjudged"] = self.unjudged
         return {**counts, "bad_files": len(self.bad_files)} if self.bad_files else counts
 
     @property
     def notes(self) -> list[str]:
         """One sentence about each unusual property of the file."""
         said = [note for note in (self.strangers, self.merged) if note]
+        if self.unjudged:
+            said.append(
+                f"{self.unjudged:,} of {self.n_records:,} captions are not in the file of --uses, so that rules "
+                "determine the uses of their mentions; judge them with scapo-eval judge uses"
+            )
         return [*bad_file_notes(self.bad_files), *said, *(self.account.notes if self.account else ())]
 
     @property
@@ -373,8 +386,8 @@ class Sums:
 
     Attributes:
         counts: Counts per image.
-        totals: Numbers of ``scored`` captions, ``skipped`` records, captions with ``unknown_images``, and
-            ``unfinished`` captions.
+        totals: Numbers of ``scored`` captions, ``skipped`` records, captions with ``unknown_images``, ``unfinished``
+            captions, and ``unjudged`` captions.
         mentioned: (labels,) number of mentions of each label in the first ground truth's vocabulary.
         faults: Faults in records that are not skipped.
         checks: Checks for repeated ids and for several models.
@@ -389,7 +402,7 @@ class Sums:
 
     def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
         self.counts = CountBuilder(scorer.columns)
-        self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished"), 0)
+        self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished", "unjudged"), 0)
         self.mentioned: NDArray[np.int64] | None = None
         self.faults = FaultList()
         self.checks = FileChecks(source)
@@ -430,6 +443,7 @@ class Sums:
         self._n_strange += block.unknown_images
         self._strange.extend(block.strange[: MANY - len(self._strange)])
         self.totals["unfinished"] += block.unfinished
+        self.totals["unjudged"] += block.unjudged or 0
         self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
 
     def _add_said(self, said: BlockAccount) -> None:
@@ -524,6 +538,7 @@ class Sums:
             prompts=frozenset(self.prompts),
             strangers=few,
             merged=self.checks.merged.note,
+            unjudged=None if isinstance(self._options.claims, str) else self.totals["unjudged"],
         )
 
 

@@ -25,7 +25,7 @@ from ..base.errors import check_choice
 from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import USES
+from ..matching.uses import USES, Reading
 from ..matching.vocabulary import VocabularyGiven
 from . import rules
 from .claim import KINDS, Claim, ClaimKind
@@ -92,6 +92,8 @@ class ClaimExtractor:
     Args:
         vocabulary: Labels and aliases, in any form that :meth:`Vocabulary.of` accepts.
         kinds: Claim kinds to extract.
+        claims: Reading of the mentions. All claims are returned, but a reading with uses from a judge determines the
+            uses.
 
     Raises:
         InputError: If a kind is unknown.
@@ -103,10 +105,12 @@ class ClaimExtractor:
         [('count', 'car', '2'), ('attribute', 'car', 'red')]
     """
 
-    def __init__(self, vocabulary: VocabularyGiven, kinds: Sequence[ClaimKind] = KINDS) -> None:
+    def __init__(
+        self, vocabulary: VocabularyGiven, kinds: Sequence[ClaimKind] = KINDS, claims: Reading = "all"
+    ) -> None:
         for kind in kinds:
             check_choice("kinds", kind, KINDS)
-        self.matcher = AliasMatcher(vocabulary)
+        self.matcher = AliasMatcher(vocabulary, claims)
         self.kinds = tuple(kind for kind in KINDS if kind in kinds)
 
     def __repr__(self) -> str:

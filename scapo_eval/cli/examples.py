@@ -73,6 +73,7 @@ EXAMPLES: Mapping[str, CommandExample] = {
     "judge facts": _elsewhere(
         f"scapo-eval judge facts captions.jsonl --images-root images/ {_JUDGE} -o verdicts.jsonl"
     ),
+    "judge uses": _elsewhere(f"scapo-eval judge uses captions.jsonl {_JUDGE} -o uses.jsonl"),
     "judge claims": _elsewhere(
         f"scapo-eval judge claims captions.jsonl --images-root images/ {_JUDGE} -o answers.jsonl"
     ),

@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims``: a model judges answers from another model."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts|claims|uses``: a model judges answers from another model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from ..inference.judge_claims import claims_to_judge, judge_claims, read_claim_t
 from ..inference.judge_facts import Against, JudgePrompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
+from ..inference.judge_uses import captions_to_judge, judge_uses, read_uses_task
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
+from ..matching.matcher import AliasMatcher
 from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
+from ..segmenting.reasoning import answer_of
+from ..segmenting.unfinished import without_unfinished
 from .engine_options import (
     EngineSettings,
     accounted,
@@ -40,7 +44,9 @@ from .options import Command, complete_kinds
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Uses a model to judge answers. Score the verdicts with mmhal, faithscore, objhal, facts and claims."""
+    """Uses a model to judge answers. Score the verdicts with mmhal, faithscore, objhal, facts and claims. The
+    verdicts of uses are for the option --uses of scoring commands.
+    """
 
 
 AGAIN = "run the same command to repeat failed requests, and add --retry to repeat unreadable verdicts"
@@ -370,3 +376,63 @@ def claims(
         finally:
             engine.close()
     return finish(tally, "claims judged", output, settings, again=AGAIN)
+
+
+@command.command("uses")
+@click.argument("captions", type=PLAIN, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE",
+    help="Uses as JSON Lines, for --uses of scapo-eval score, chair, claims and reward.",
+)  # fmt: skip
+@click.option(
+    "--vocabulary", type=PLAIN, default="coco80", show_default=True, metavar="NAME|FILE",
+    help="Labels and their aliases, as for scoring.",
+)  # fmt: skip
+@click.option(
+    "--prompt-file", type=PLAIN, metavar="FILE",
+    help="Custom instruction, or a complete prompt with {caption} and {mentions}.",
+)  # fmt: skip
+@click.option("--drop-unfinished", is_flag=True, help="Judge captions as --drop-unfinished of the scoring commands.")
+@click.option("--answer-only", is_flag=True, help="Judge responses as --answer-only of scapo-eval reward.")
+@retry_option
+@shard_option
+@engine_options(max_tokens=1024)
+def uses(
+    captions: tuple[str, ...],
+    output: str,
+    vocabulary: str,
+    prompt_file: str | None,
+    drop_unfinished: bool,
+    answer_only: bool,
+    retry: bool,
+    shard: Shard | None,
+    settings: EngineSettings,
+) -> int:
+    """Determines how captions use the names of objects: as a claim, hedged, negated and so on. The judge reads only
+    texts, each distinct text once.
+
+    CAPTIONS are files in any layout that scapo-eval import recognizes. Include the files of all systems that you want
+    to compare. The option --model names the judge. Captions whose answers cannot be read are read by the rules.
+    """
+    task = read_uses_task(prompt_file)
+    matcher = AliasMatcher(Vocabulary.load(vocabulary))
+    texts = list[str]()
+    for path in captions:
+        with accounted(path, quiet=settings.quiet) as source:
+            texts += [caption.caption for caption in read_captions(source)]
+    for applies, change in ((drop_unfinished, without_unfinished), (answer_only, answer_of)):
+        texts = [*map(change, texts)] if applies else texts
+    to_judge = captions_to_judge(texts, matcher)
+    output, to_judge, share = shared(shard, output, to_judge, lambda caption: caption.text)
+    with settings.journal(output) as journal:
+        engine = settings.make()
+        try:
+            with completion_progress(settings, "judge", sum(bool(caption.mentions) for caption in to_judge)) as advance:
+                session = Session(engine, journal, advance=advance, retry=retry, share=share)
+                tally = judge_uses(
+                    to_judge, session, output, matcher=matcher, judge=settings.model,
+                    task=task, sampling=settings.sampling,
+                )  # fmt: skip
+        finally:
+            engine.close()
+    return finish(tally, "texts judged", output, settings, again=AGAIN)

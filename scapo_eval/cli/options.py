@@ -12,14 +12,15 @@ import click
 from ..benchmarks.scoring import ScoringOptions
 from ..benchmarks.slicing import LENGTH
 from ..claiming.claim import KINDS
-from ..matching.uses import READINGS
+from ..matching.judged_uses import JudgedUses
+from ..matching.uses import READINGS, Reading, ReadingName
 from ..readers.formats import name_keys
 from ..results.benchmark import BENCHMARK_OF, benchmark, benchmarks, has_benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
 from ..truths.references import UNNAMED
 from .common import completing
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, PLAIN, source_of
 from .gates import Gate
 from .screen import Screen
 
@@ -270,6 +271,12 @@ def output_options(command: Command) -> Command:
     return with_options(command, options, "output", Output)
 
 
+def _with_uses(ctx: click.Context, param: click.Parameter, claims: ReadingName) -> Reading:
+    """Converts the values of ``--claims`` and ``--uses`` to a reading."""
+    given = ctx.params.pop("uses", None)
+    return claims if given is None else JudgedUses.load(source_of(given), claims)
+
+
 def scoring_options(command: Command) -> Command:
     """Adds the options for scoring captions or responses. The command receives them as ``scoring: ScoringOptions``."""
     options = [
@@ -278,8 +285,16 @@ def scoring_options(command: Command) -> Command:
             type=click.Choice(READINGS),
             default="all",
             show_default=True,
+            callback=_with_uses,
             help="Mentions that count: all (the paper); asserted: not negated; certain: neither negated nor hedged;"
             " visual: only claims about the image (not negated, quoted, generic, a purpose, comparison or modifier).",
+        ),
+        click.option(
+            "--uses",
+            type=PLAIN,
+            is_eager=True,
+            metavar="FILE",
+            help="With --claims: uses of mentions from scapo-eval judge uses, instead of the rules.",
         ),
         on_bad_record,
         click.option(

@@ -19,7 +19,7 @@ from ..claiming.claim import Claim, ClaimKey, asked_as, question_of
 from ..claiming.extract import ClaimExtractor
 from ..engines import Request, Sampling, Turn
 from ..files.files import read_text
-from ..matching.uses import LEFT_OUT, Reading
+from ..matching.uses import Reading, left_out
 from ..readers.formats import ForeignCaption
 from .judge import ask_until_read
 from .judge_prompts import fill
@@ -70,7 +70,7 @@ def claims_to_judge(
 
 
 def _can_be_asked(claim: Claim, reading: Reading) -> bool:
-    return claim.use not in LEFT_OUT[reading]
+    return claim.use not in left_out(reading)
 
 
 def read_answer(text: str) -> str | None:

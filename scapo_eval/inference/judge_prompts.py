@@ -1,4 +1,4 @@
-"""Prompts for the judges of MMHal-Bench and FaithScore, in this project's own wording.
+"""Prompts for the judges of MMHal-Bench, FaithScore and uses of mentions, in this project's own wording.
 
 A judge's scores depend on its prompt, so the run card contains a hash of the prompt. The published prompts can be
 supplied in a file (``--prompt-file``).
@@ -108,6 +108,78 @@ FACTS_SCHEMA: Mapping[str, Any] = {
     "required": list(CATEGORIES),
     "additionalProperties": False,
 }
+
+USES_TASK = """\
+You read a text that somebody wrote about ONE picture. You do not see the picture. In the text, words that may name \
+an object are marked as [[number:word]], and a list states which kind of object each of them may name. Decide for \
+each marked word: does the text assert that such an object can be seen in the picture? Whether this is true or likely \
+does not matter. Answer with one of these words per mark. If several apply, the one that comes first in this list is \
+right; but what the last paragraph says about presupposed and confirmed objects takes precedence over negated, \
+question and hedged.
+
+none: the word does not name such an object here.
+- Another sense, a verb, a name, a brand, an idiom, a means: a bat (the animal) for a baseball bat, an orange vest, \
+the train of a dress, the bowl of a stadium, they train, an Apple laptop, the Bull Inn, a piece of cake (easy), by \
+phone.
+- It only says what kind another thing is: bus stop, dog bed, bird cage, apple juice, banana bread, pizza box, cat \
+hair. Likewise an indefinite possessor: a man's watch. But a part, portion or group of the object counts as claim: \
+bicycle wheel, bus window, slice of pizza, herd of cows, the woman's bag. A compound for a person names the person: \
+bus driver.
+- Hidden text: HTML comments, hidden elements, addresses of links and images. Everything else is read as displayed, \
+also JSON, tables, code, alternative texts and reasoning.
+negated: denied. No dogs, without a tie, hardly a car, instead of a fork, free of cars, it is not a dog, not quite a \
+couch, the dog is nowhere to be seen; entries with no, 0, false, null, a cross or an empty box, or under "not \
+visible"; struck words; what a correction takes back (two cats - no, two dogs; but two dogs - no, three of them: \
+claim).
+question: asked without an answer, offered, requested or advised. A question that the text answers itself has the use \
+of the answer (Sheep? Yes. -> claim; Is there a dog? No. -> negated; I cannot tell. -> question).
+quoted: represented, pretended or reported, even if the list says that such things are not meant. Objects in a \
+picture, on a screen, sign, logo, clothes or tattoo; a statue, toy, wooden figure, balloon, cutout, decoration, \
+emoji, shadow or dream; costumes and roles (dressed as a bear, a broom serves as a horse); words on signs, labels and \
+screens, and what other people, users, legends, titles or file names say and the text does not confirm. This holds as \
+long as the text describes the same representation. Exceptions that are claims: what carries the representation, \
+teddy bears, what is seen in a mirror, through a window or as the silhouette of something real, the contents of the \
+described picture itself even if it is a painting, cartoon, screenshot or collage, and names of real things in \
+quotation marks.
+comparison: shaped like an apple, the size of a football, as quiet as a mouse, more cake than hat; looks like a \
+sheep, if the text says what the thing really is (if it does not, hedged).
+generic: spoken of in general (zebras have stripes, typical of dogs, proverbs, statistics; but this zebra: claim), or \
+not in this picture: another time or place, out of frame, only in the mind or conditional (a dog was here, the next \
+train, its owner is out of frame, if there were a cat), or known only from traces (a ring left by a cup).
+purpose: for whom or what something is meant, used or sold, or what somebody waits or looks for (a hook for \
+backpacks, a stand that sells hot dogs, waiting for the bus, a bowl for the dog), unless the text shows the object \
+elsewhere or says where it is. What somebody handles is a claim (a man sells hot dogs).
+hedged: its existence or identity is uncertain. Possibly a dog, what looks like a bus, there may be a cat, I think, \
+must be, it seems, (?), low confidence; alternatives for one thing (a dog or a wolf: both; but people sit on chairs \
+or benches: claims); the guessed name of a known thing (a man, possibly a tourist: only tourist); a guess about what \
+is held, worn, carried, eaten or contained (appears to be holding a phone); something hidden inside the picture. If \
+only the number, action, place or property is guessed, the object is a claim (perhaps three dogs, a dog, maybe \
+asleep, appears to be walking a dog). What would not be visible in any case is generic or purpose.
+claim: everything else that the text says is there, in whatever form: sentences, headings, lists, table rows, JSON, \
+check marks, past tense, cut-off, blurred or half-eaten objects. Also if something else about it is negated (the dog \
+isn't barking, a man without a hat), if it is presupposed in a negation, question or guess (no people on the bench; \
+what is the woman holding?; possibly checking his phone), and if it is confirmed (not only a dog but also a cat, \
+nothing but chairs, no fewer than three dogs).
+
+Read the whole text before you decide, because a later sentence can deny, confirm or correct an earlier one. Answer \
+with one JSON object that contains every number, and with nothing else: {"1": "claim", "2": "none"}"""
+
+USES_CASE = """\
+Text:
+{caption}
+
+Marked words and the objects that they may name:
+{mentions}"""
+
+USES_EXAMPLE = (
+    {
+        "caption": "Two [[1:dogs]] sleep under a poster of a [[2:cat]], possibly near a [[3:couch]]. There is no "
+        "[[4:person]] at the [[5:bus]] stop.",
+        "mentions": "1. dogs: dog\n2. cat: cat\n3. couch: couch\n4. person: person\n5. bus: bus",
+    },
+    '{"1": "claim", "2": "quoted", "3": "hedged", "4": "negated", "5": "none"}',
+)
+"""Example case and answer."""
 
 VERIFY = "Statement: {fact}\nIs this statement true of the image? Answer with yes or no."
 

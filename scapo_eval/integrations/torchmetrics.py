@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..base.errors import FaultList, InputError, MissingExtra
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
-from ..matching.uses import Reading, reading_of
+from ..matching.uses import Reading, reading_fields
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import captions_of
 from ..results.signature import Signature
@@ -110,8 +110,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
             vocab=truth.vocabulary.identity,
             oracle=truth.oracle.fingerprint,
             world=truth.oracle.world,
-            claims=self.scorer.claims,
-            reading=reading_of(self.scorer.claims),
+            **reading_fields(self.scorer.claims),
             n=int(self.counts[0]),
             skip=int(self.skipped),
         )

@@ -17,12 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
-from ..base.errors import check_choice
+from ..base.errors import InputError
 from ..base.reprs import one_line
 from ..base.types import Mention, Use
 from .matcher_batch import BatchMatcher
 from .trie import IGNORED, AliasTrie
-from .uses import LEFT_OUT, READINGS, USES, Reading, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses import (
+    NO_MENTION,
+    UNJUDGED,
+    USES,
+    Reading,
+    SpecialWords,
+    check_reading,
+    codes_of,
+    cue_words,
+    find_uses_of,
+    left_out,
+    left_out_codes,
+)
 from .uses_batch import find_uses
 from .visible import all_shown, shown
 from .vocabulary import Vocabulary, VocabularyGiven
@@ -36,10 +48,12 @@ class AliasMatcher:
     Args:
         vocabulary: Labels, aliases and ignore phrases, in any form that :meth:`Vocabulary.of` accepts, such as the name
             of a shipped vocabulary or a file.
-        claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading that determines which mentions the batch methods count; see :mod:`scapo_eval.matching.uses`. A
+            reading with uses from a judge (:class:`~scapo_eval.matching.judged_uses.JudgedUses`) also determines the
+            uses that all methods return, and words that the judge does not consider mentions are not returned.
 
     Raises:
-        InputError: If the name of the reading is unknown.
+        InputError: If the name of the reading is unknown, or if a judge's uses belong to another vocabulary.
 
     Example:
         >>> import scapo_eval
@@ -49,8 +63,11 @@ class AliasMatcher:
     """
 
     def __init__(self, vocabulary: VocabularyGiven, claims: Reading = "all") -> None:
-        check_choice("claims", claims, READINGS)
+        check_reading(claims)
         self.vocabulary = Vocabulary.of(vocabulary)
+        if not isinstance(claims, str) and claims.vocabulary != self.vocabulary.identity:
+            reason = f"the uses are those of mentions of {claims.vocabulary}, not of {self.vocabulary.identity}"
+            raise InputError(f"{reason}; judge the captions with this vocabulary", path=claims.source)
         self.claims = claims
         self._compile()
 
@@ -70,7 +87,7 @@ class AliasMatcher:
         self._compile()
 
     def _compile(self) -> None:
-        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
+        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), left_out(self.claims))
 
     def find(self, text: str) -> list[Mention]:
         """Returns all mentions in a caption, each with its use, in text order.
@@ -83,6 +100,10 @@ class AliasMatcher:
         """
         labels = self.vocabulary.labels
         mentions, uses = self._read(shown(text), USES)
+        if not isinstance(self.claims, str):
+            columns, codes = self._judged([text], *_columns_of_one(mentions, uses), USES)
+            spans = columns.start.tolist(), columns.end.tolist(), columns.label_id.tolist()
+            mentions, uses = [*zip(*spans, strict=True)], bytearray(codes.tolist())
         return [
             Mention(start, end, labels[label], text[start:end], USES[use])
             for (start, end, label), use in zip(mentions, uses, strict=True)
@@ -131,12 +152,11 @@ class AliasMatcher:
             All mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The
             position is 0 for mentions that the reading does not omit.
         """
-        left_out = LEFT_OUT[self.claims]
-        texts = all_shown(texts)
+        omitted, visible = left_out(self.claims), all_shown(texts)
         if len(texts) == 1:  # for one text, the simple loop is faster
-            return _columns_of_one(*self._read(texts[0], left_out))
-        batch = self._batch.find(texts)
-        return batch.mentions, find_uses(texts, batch, left_out, self._words)
+            return self._judged(texts, *_columns_of_one(*self._read(visible[0], omitted)), omitted)
+        batch = self._batch.find(visible)
+        return self._judged(texts, batch.mentions, find_uses(visible, batch, omitted, self._words), omitted)
 
     def find_both_uses(
         self, texts: Sequence[str], uses: tuple[Use, ...]
@@ -144,17 +164,18 @@ class AliasMatcher:
         """Returns, from a single search, the result of :meth:`find_left_out` and the uses of the same mentions for
         another set of uses. If the reading omits no uses, the uses are determined only in captions with a modifier.
         """
-        texts = all_shown(texts)
+        omitted, visible = left_out(self.claims), all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
-        matches = batch.find(texts)
+        matches = batch.find(visible)
         mentions, codes = matches.mentions, np.zeros(len(matches.mentions.start), dtype=np.uint8)
-        left_out = find_uses(texts, matches, LEFT_OUT[self.claims], self._words)
+        by_reading = find_uses(visible, matches, omitted, self._words)
         kept = np.ones(len(texts), dtype=bool)
-        if not LEFT_OUT[self.claims]:
-            modifies = find_uses(texts, matches, ("modifier",), words) > 0
+        if not omitted:
+            modifies = find_uses(visible, matches, ("modifier",), words) > 0
             kept = np.bincount(mentions.caption[modifies], minlength=len(texts)) > 0
-        codes[kept[mentions.caption]] = find_uses(texts, matches.of(kept), uses, words)
-        return mentions, left_out, codes
+        codes[kept[mentions.caption]] = find_uses(visible, matches.of(kept), uses, words)
+        judged, codes = self._judged(texts, mentions, codes, uses)
+        return judged, self._judged(texts, mentions, by_reading, omitted)[1], codes
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Returns all mentions in many captions, with their uses.
@@ -166,12 +187,32 @@ class AliasMatcher:
             All mentions, as returned by :meth:`find`, and a (mentions,) array with the positions of their uses in
             :data:`~scapo_eval.matching.uses.USES`.
         """
-        texts = all_shown(texts)
+        visible = all_shown(texts)
         if len(texts) == 1:
-            return _columns_of_one(*self._read(texts[0], USES))
+            return self._judged(texts, *_columns_of_one(*self._read(visible[0], USES)), USES)
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
-        matches = batch.find(texts)
-        return matches.mentions, find_uses(texts, matches, USES, words)
+        matches = batch.find(visible)
+        return self._judged(texts, matches.mentions, find_uses(visible, matches, USES, words), USES)
+
+    def _judged(
+        self, texts: Sequence[str], mentions: MentionColumns, codes: NDArray[np.uint8], uses: tuple[Use, ...]
+    ) -> tuple[MentionColumns, NDArray[np.uint8]]:
+        """Returns mentions and their uses after a judge's uses have replaced those of the rules. Without a judge, the
+        arguments are returned.
+
+        Args:
+            texts: Captions, including hidden text.
+            mentions: All mentions in the captions.
+            codes: (mentions,) use of each mention according to the rules.
+            uses: Uses to which the codes are restricted. Mentions with other uses have the code 0.
+        """
+        if isinstance(self.claims, str):
+            return mentions, codes
+        judged = self.claims.uses_of(texts, mentions)
+        is_wanted = np.append(codes_of(uses), False)[judged]  # the last element is that of NO_MENTION and UNJUDGED
+        codes = np.where(judged == UNJUDGED, codes, np.where(is_wanted, judged, 0)).astype(np.uint8)
+        is_mention = judged != NO_MENTION
+        return (mentions, codes) if is_mention.all() else (mentions.only(is_mention), codes[is_mention])
 
 
 def _columns_of_one(

@@ -31,11 +31,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
 from string import ascii_lowercase, digits
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.columns import MentionColumns
+from ..base.errors import check_choice
 from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
@@ -53,21 +55,87 @@ from .context import (
 from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
-Reading = Literal["all", "asserted", "certain", "visual"]
+ReadingName = Literal["all", "asserted", "certain", "visual"]
 """Name of a reading, which determines the mentions that count."""
 
-READINGS: tuple[Reading, ...] = get_args(Reading)
+READINGS: tuple[ReadingName, ...] = get_args(ReadingName)
 
 USES: tuple[Use, ...] = get_args(Use)
 """The possible uses of a mention. A use is coded by its position here, and the highest code wins."""
 
-LEFT_OUT: dict[Reading, tuple[Use, ...]] = {
+LEFT_OUT: dict[ReadingName, tuple[Use, ...]] = {
     "all": (),
     "asserted": ("negated", "question"),
     "certain": ("negated", "question", "hedged"),
     "visual": ("negated", "question", "quoted", "modifier", "purpose", "generic", "comparison"),
 }
 """Mapping from each reading to the uses that it omits."""
+
+UNJUDGED, NO_MENTION = -1, len(USES)
+"""Codes of :meth:`JudgedReading.uses_of`: the rules determine the use, or the words are no mention of the label."""
+
+
+class JudgedReading(Protocol):
+    """Interface of a reading whose uses a judge has determined. The rules determine the uses in all other texts."""
+
+    @property
+    def name(self) -> ReadingName:
+        """Name of the reading, which determines the uses that are omitted."""
+
+    @property
+    def vocabulary(self) -> str:
+        """Identity of the vocabulary whose mentions were judged."""
+
+    @property
+    def judge(self) -> str:
+        """Judge and its settings, for use in signatures."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all judged uses, for use in signatures."""
+
+    @property
+    def source(self) -> str:
+        """Name of the file with the uses, for use in messages."""
+
+    def uses_of(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int64]:
+        """Returns a (mentions,) array with the position of each mention's use in USES, UNJUDGED or NO_MENTION.
+
+        Args:
+            texts: Captions.
+            mentions: All mentions in the captions.
+        """
+
+    def unjudged(self, texts: Iterable[str]) -> int:
+        """Returns the number of texts that the judge has not judged."""
+
+
+Reading: TypeAlias = ReadingName | JudgedReading
+"""Reading, given as its name if the rules determine the uses, or as an object with the uses from a judge."""
+
+
+def name_of(claims: Reading) -> ReadingName:
+    """Returns the name of a reading."""
+    return claims if isinstance(claims, str) else claims.name
+
+
+def left_out(claims: Reading) -> tuple[Use, ...]:
+    """Returns the uses that a reading omits."""
+    return LEFT_OUT[name_of(claims)]
+
+
+def check_reading(claims: object) -> None:
+    """Raises an InputError if a value is neither the name of a reading nor a reading with uses from a judge."""
+    if not hasattr(claims, "uses_of"):
+        check_choice("claims", claims, READINGS)
+
+
+def unjudged(claims: Reading, texts: Iterable[str]) -> int | None:
+    """Returns the number of texts whose uses the rules determine because a judge is missing, or None if the rules
+    determine all uses.
+    """
+    return None if isinstance(claims, str) else claims.unjudged(texts)
+
 
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
@@ -76,9 +144,29 @@ EDITION = 6
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
-@lru_cache
+def reading_fields(claims: Reading) -> dict[str, str | None]:
+    """Returns the fields of a signature that state the name of a reading and the fields of :func:`reading_hashes`."""
+    return {"claims": name_of(claims), **reading_hashes(claims)}
+
+
+def reading_hashes(claims: Reading) -> dict[str, str | None]:
+    """Returns the fields of a signature that state the rules of a reading and, if applicable, the judge and a hash of
+    its uses.
+    """
+    return {"reading": reading_of(claims), "uses": None if isinstance(claims, str) else claims.fingerprint}
+
+
 def reading_of(claims: Reading) -> str | None:
-    """Returns the hash of a reading's rules for use in signatures, or None for ``all``, which has no rules."""
+    """Returns the hash of a reading's rules and, if applicable, its judge, for use in signatures. The value is None for
+    ``all``, which has no rules.
+    """
+    rules = _rules_of(name_of(claims))
+    return rules if isinstance(claims, str) else f"{rules}+{claims.judge}"
+
+
+@lru_cache
+def _rules_of(claims: ReadingName) -> str | None:
+    """Returns the hash of a reading's rules, or None for ``all``, which has no rules."""
     if not LEFT_OUT[claims]:
         return None
     lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
@@ -221,10 +309,15 @@ def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
     return uses
 
 
-@lru_cache
 def left_out_codes(claims: Reading) -> NDArray[np.bool_]:
     """Returns a (uses,) mask of the uses that a reading omits, in the order of USES."""
-    return np.array([use in LEFT_OUT[claims] for use in USES])
+    return codes_of(left_out(claims))
+
+
+@lru_cache
+def codes_of(uses: tuple[Use, ...]) -> NDArray[np.bool_]:
+    """Returns a (uses,) mask of the given uses, in the order of USES."""
+    return np.array([use in uses for use in USES])
 
 
 def in_quotes(

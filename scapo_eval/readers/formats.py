@@ -1033,6 +1033,7 @@ _KNOWN = {
     for name, title in {
         "claims": "claims with verdicts",
         "object lists": "captions with a judge's object lists (extracted)",
+        "uses": "uses of mentions (judge uses)",
         "truth": "a truth file",
         "scenes": "scenes with objects and claims",
         "vocabulary": "a vocabulary",
@@ -1046,6 +1047,7 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
     "scenes": lambda first: "image_id" in first and _is_scene(first),
     "claims": lambda first: "eval_details" in first or ("claims" in first and not first.keys().isdisjoint(_VERDICTS)),
     "object lists": lambda first: "extracted" in first,
+    "uses": lambda first: {"caption", "vocabulary", "uses"} <= first.keys(),
     "vocabulary": lambda first: isinstance(first.get("labels"), dict) and "ignore" in first,
     "references": lambda first: (
         ("references" in first and first.keys().isdisjoint(("caption", "question", "response")))

@@ -98,6 +98,12 @@ KINDS: Mapping[str, Kind] = {
             "to match captions with it",
             "scapo-eval score CAPTIONS --truth TRUTH --vocabulary FILE",
         ),
+        Kind(
+            "uses",
+            (),
+            "to score captions with them",
+            "scapo-eval score CAPTIONS --truth TRUTH --claims visual --uses FILE",
+        ),
         Kind("references", (), "to compare captions with them", "scapo-eval score CAPTIONS --references FILE"),
         Kind(
             "judgements",

@@ -12,7 +12,7 @@ from ..base.version import __version__
 SAMPLE = frozenset(
     {
         *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty", "truth"),
-        *("model", "file", "bad_files"),
+        *("model", "file", "bad_files", "uses"),
     }
 )
 """Fields that identify the scored records and their source. Runs that differ only in these fields can be compared on

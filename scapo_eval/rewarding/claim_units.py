@@ -21,7 +21,7 @@ from ..base.types import State, Use
 from ..claiming.claim import KINDS, Claim, ClaimKind
 from ..claiming.cues import shipped_claim_cues
 from ..claiming.extract import ClaimColumns, ClaimExtractor
-from ..matching.uses import LEFT_OUT, USES, Reading, left_out_codes
+from ..matching.uses import USES, Reading, left_out, left_out_codes
 from ..matching.vocabulary import Vocabulary
 from ..truths.claim_oracle import ClaimOracle
 from ..truths.scenes import Scenes
@@ -74,11 +74,11 @@ class UnitReader:
     def __init__(
         self, vocabulary: Vocabulary, kinds: Sequence[ClaimKind], reading: Reading, scenes: Sequence[Scenes]
     ) -> None:
-        self.extractor = ClaimExtractor(vocabulary, kinds)
+        self.extractor = ClaimExtractor(vocabulary, kinds, reading)
         self.oracle = ClaimOracle(vocabulary, scenes=tuple(scenes))
         self.left_out = left_out_codes(reading)
         # without a reading, only these uses decide which mentions are objects
-        self.uses: tuple[Use, ...] = USES if LEFT_OUT[reading] else USES[USES.index("modifier") :]
+        self.uses: tuple[Use, ...] = USES if left_out(reading) else USES[USES.index("modifier") :]
 
     @property
     def signature(self) -> str:

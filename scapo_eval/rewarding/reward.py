@@ -32,12 +32,12 @@ from ..claiming.claim import ClaimKind, kinds_of
 from ..files.records import Readable, Records
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
-from ..matching.uses import READINGS, USES, Reading, is_written, left_out_codes, reading_of
+from ..matching.uses import USES, Reading, check_reading, is_written, left_out_codes, name_of, reading_hashes, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
 from ..segmenting.discourse import has_words
-from ..segmenting.reasoning import only_answer, spans_besides_answer
+from ..segmenting.reasoning import answer_of, only_answer, spans_besides_answer
 from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
 from ..truths.oracles import AnyOracle, truth_of
@@ -99,7 +99,8 @@ class RewardConfig:
         additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
             reward of a piece with hallucinations is only its penalty.
         claims: Mentions to count: ``all`` of them (as in the paper), or only those that a reading keeps. A reading may
-            omit negated or hedged mentions, for example (:mod:`scapo_eval.matching.uses`).
+            omit negated or hedged mentions, for example (:mod:`scapo_eval.matching.uses`), and its uses may come from a
+            judge (:class:`~scapo_eval.matching.judged_uses.JudgedUses`).
         piece_reward: Custom function that replaces Eq. 1. ``piece_reward`` is called once per piece, with the result of
             the response and the piece as arguments.
         response_reward: Custom function whose return value is added to the reward of every piece, and thus to the
@@ -179,7 +180,7 @@ class RewardConfig:
             raise InputError(f"beta must be a number > 0, got {self.beta!r}")
         if self.beta != 1 and self.level != "cap":
             raise InputError(f"beta requires level 'cap', got level '{self.level}'")
-        check_choice("claims", self.claims, READINGS)
+        check_reading(self.claims)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -233,13 +234,14 @@ class RewardConfig:
     @property
     def is_robust(self) -> bool:
         """True if the configuration includes all settings of :meth:`robust`."""
-        return all(getattr(self, name) == value for name, value in _ROBUST.items())
+        given = {**vars(self), "claims": name_of(self.claims)}
+        return all(given[name] == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
         """Returns the segmentation rule and all non-default settings, for use in a signature."""
         settings: dict[str, object] = {}
         for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
-            value = getattr(self, setting.name)
+            value = name_of(self.claims) if setting.name == "claims" else getattr(self, setting.name)
             if setting.name == "rule" or value != setting.default:
                 named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
                 settings[setting.name] = "+".join(map(str, value)) if isinstance(value, tuple) else named
@@ -620,6 +622,13 @@ class SubsentenceReward:
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
+    def unjudged(self, responses: Sequence[str]) -> int | None:
+        """Returns the number of responses that a judge of the uses of mentions has not judged, or None if the rules
+        determine all uses.
+        """
+        answers = map(answer_of, responses) if self.config.answer_only else responses
+        return unjudged(self.config.claims, answers)
+
     @property
     def scenes(self) -> tuple[Scenes, ...]:
         """The ground truth for claims beyond presence, or an empty tuple if only presence counts."""
@@ -630,7 +639,7 @@ class SubsentenceReward:
         """The one-line signature, which makes the rewards reproducible."""
         oracle, world = self.truth.identity
         preset = "robust" if self.config.is_robust else None
-        settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
+        settings = {"preset": preset, **self.config.described(), **reading_hashes(self.config.claims)}
         if self._units is not None:
             settings["scenes"] = self._units.signature
         return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)

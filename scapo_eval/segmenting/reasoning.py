@@ -55,3 +55,8 @@ def only_answer(text: str, spans: list[tuple[int, int]]) -> str:
         pieces += [text[at:start], "\n" * (end - start)]
         at = end
     return "".join([*pieces, text[at:]])
+
+
+def answer_of(text: str) -> str:
+    """Returns a response in which newlines replace everything besides its answer."""
+    return only_answer(text, spans_besides_answer(text))

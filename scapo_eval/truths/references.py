@@ -31,7 +31,7 @@ from ..files.files import display_name, read_bytes
 from ..files.json_text import convert_as, dump_json, iter_records, json_fault, json_type, parse_json, records_of
 from ..files.records import Given, Readable, Records, readable
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import LEFT_OUT, USES, Reading
+from ..matching.uses import USES, Reading, left_out_codes
 from ..matching.vocabulary import Vocabulary
 from ..matching.words import content_words, tokens
 from .oracle import PresenceOracle, Truth
@@ -651,7 +651,7 @@ def _named(
     """
     mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
     named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
-    counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])
+    counts = ~left_out_codes(claims)[uses]
     negated = uses == USES.index("negated")
     caption = mentions.caption
     named[caption[counts & ~negated], mentions.label_id[counts & ~negated]] = True

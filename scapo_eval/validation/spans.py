@@ -41,7 +41,7 @@ def span_counts(judgements: Judgements, truth: Truth, claims: Reading) -> NDArra
     Args:
         judgements: Captions with marked spans. Text outside the marked spans is considered correct.
         truth: Ground truth of the images.
-        claims: Name of the reading that determines which mentions count.
+        claims: Reading that determines which mentions count.
 
     Returns:
         An (items, 4) array. The columns count the hallucinated mentions, those that overlap a span marked as wrong, the

@@ -321,6 +321,55 @@ def test_objects_listed_by_a_judge_into_object_halbench(cli: Cli, ok: Cli, start
     assert orjson.loads(Path(f"{objects}.run.json").read_bytes())["counts"]["unread"] == 2
 
 
+def test_judged_uses_are_scored(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
+    texts = ["Plain: there may be no dog, but maybe a cat.", "Fenced: no car.", "Nothing.", "Mumbling: painted dog.",
+             "Plain: a fake dog, a maybe cat and a car.", "Plain: there may be no dog, but maybe a cat."]  # fmt: skip
+    captions, uses, url = described(tmp_path / "captions.jsonl", texts), tmp_path / "uses.jsonl", start()
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps({"labels": ["dog", "cat", "car"], "objects": {str(k): ["car"] for k in range(1, 7)}}))
+    judge = ["judge", "uses", captions, "-o", uses, "--model", "judge", "--base-url", url]
+    judged = cli(*judge)
+    assert judged.returncode == 4, judged.stderr
+    assert "4 texts judged" in judged.stderr
+    assert "1 unreadable (the first: uses not found in what the judge says of text 4); --retry" in judged.stderr
+    found = [row["uses"] and [use["use"] for use in row["uses"]] for row in rows(uses)]
+    assert found == [["negated", "claim"], ["negated"], [], None, ["none", "hedged", "claim"]]
+    assert orjson.loads(Path(f"{uses}.run.json").read_bytes())["vocabulary"] == rows(uses)[0]["vocabulary"]
+
+    score = ["score", captions, "--truth", truth, "--uses", uses, "--json", "--resamples", 0]
+    scored = ok(*score, "--claims", "certain")
+    [system] = orjson.loads(scored.stdout)["systems"]
+    assert system["counts"]["unjudged"] == 1
+    assert "1 of 6 captions are not in the file of --uses" in scored.stderr
+    assert (system["counts"]["generated"], system["counts"]["hallucinated"]) == (4, 3)  # cat; car; the rules: dog
+    assert "+judge " in system["signature"]
+    asserted = orjson.loads(ok(*score, "--claims", "asserted").stdout)["systems"][0]
+    assert (asserted["counts"]["generated"], asserted["counts"]["hallucinated"]) == (5, 4)
+    assert cli(*judge, "--retry").returncode == 0
+    assert [use["use"] for use in rows(uses)[3]["uses"]] == ["quoted"]
+    [system] = orjson.loads(ok(*score, "--claims", "visual").stdout)["systems"]
+    assert (system["counts"]["unjudged"], system["counts"]["hallucinated"]) == (0, 3)
+    # a reward also charges an absent label that is quoted where no sign or picture is spoken of
+    rewarded = ok("reward", captions, "--truth", truth, "--uses", uses, "--claims", "visual")
+    assert [row["hallucinated"] for row in map(orjson.loads, rewarded.stdout.splitlines())] == [1, 0, 0, 1, 1, 1]
+    assert "|uses:" in rewarded.stderr
+    chair = ok("chair", captions, "--truth", truth, "--uses", uses, "--claims", "visual", "--json", "--resamples", 0)
+    assert "|uses:" in chair.stdout
+
+    for options, reason in (
+        ([], "uses.jsonl: the reading all counts every mention and needs no uses"),
+        (["--claims", "visual", "--vocabulary", "dopa160"], "uses.jsonl: the uses are those of mentions of coco80@"),
+    ):
+        refused = cli(*score, *options)
+        assert (refused.returncode, reason in refused.stderr) == (2, True), refused.stderr
+    lines = uses.read_text().splitlines()
+    uses.write_text("\n".join([*lines[:2], lines[0].replace("negated", "denied"), lines[3][:-9]]))
+    refused = cli(*score, "--claims", "visual")
+    assert refused.returncode == 2
+    assert "uses.jsonl:3: unknown use 'denied'; known: claim, hedged," in refused.stderr
+    assert "uses.jsonl:4: " in refused.stderr
+
+
 def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(cli: Cli, start: Start, tmp_path: Path) -> None:
     texts = [f"{word}: number {k}, a dog and a car." for k in range(40) for word in ("Plain", "Mumbling")]
     captions = described(tmp_path / "captions.jsonl", texts)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scapo_eval import Vocabulary
 from scapo_eval.benchmarks.provenance import verbs_of
 from scapo_eval.readers.formats import recognize_file
 from scapo_eval.readers.kinds import KINDS
@@ -42,6 +43,8 @@ FILES: dict[str, dict[str, Any]] = {
     "facts": {"facts.jsonl": [{"id": "1", "facts": ["a"], "verified": [1]}]},
     "claims": {"claims.jsonl": [{"id": "1", "image_id": 1, "claims": ["a"], "descriptive": [1], "verified": [1]}]},
     "object lists": {"lists.jsonl": [{**row, "extracted": ["dog"], "judge_model": "j"} for row in CAPTIONS[:1]]},
+    "uses": {"uses.jsonl": [{"caption": "A dog and a cat.", "vocabulary": Vocabulary.load("coco80").identity, "uses": [
+        {"start": 2, "end": 5, "use": "claim"}, {"start": 12, "end": 15, "use": "claim"}]}]},
     "results": {"results.json": None},
     "harness results": {"harness.json": json.dumps({"results": {"mme": {"mme_cognition_score,none": 300.0}},
                                                     "configs": {}})},
@@ -103,7 +106,7 @@ def test_every_kind_has_an_example_and_verbs_that_exist() -> None:
         assert (
             not kind.verb
             or kind.verb in verbs_of(kind)
-            or kind.name in ("truth", "scenes", "vocabulary", "references", "questions", "PhD questions")
+            or kind.name in ("truth", "scenes", "vocabulary", "uses", "references", "questions", "PhD questions")
         )
         assert bool(kind.command) <= bool(kind.purpose)
 
@@ -117,7 +120,7 @@ FILLED = {
 
 
 @pytest.mark.parametrize("kind", ["captions", "rollouts", "answers", "ratings", "facts", "claims", "object lists",
-                                  "results", "harness results", "truth", "scenes", "references", "vocabulary",
+                                  "uses", "results", "harness results", "truth", "scenes", "references", "vocabulary",
                                   "questions", "a training run"])  # fmt: skip
 def test_the_command_of_a_kind_works(kind: str, folder: Path, run: Run) -> None:
     name = next(iter(FILES[kind])) if kind != "a training run" else "run"

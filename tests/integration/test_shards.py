@@ -29,14 +29,18 @@ class Hashing:
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         for request in requests:
             said = hashlib.sha256(repr((request.turns, request.sample)).encode()).hexdigest()
-            if "list every visible object" in request.turns[0].text:
+            if "marked as [[number:word]]" in request.turns[0].text:
+                number = request.turns[-1].text.rpartition("[[")[2].partition(":")[0]
+                uses = {str(k): "claim" if said[k % 64] < "8" else "negated" for k in range(1, int(number) + 1)}
+                done(request, Completion(text=json.dumps(uses)))
+            elif "list every visible object" in request.turns[0].text:
                 done(request, Completion(text=f'["{said[:3]}"]'))
             elif '{"present": true}' in request.turns[-1].text:
                 done(request, Completion(text=f'{{"present": {"true" if said[0] < "8" else "false"}}}'))
             elif said[0] == "0":
                 done(request, Completion(error="no answer"))
             else:
-                done(request, Completion(text=f"a {said[:8]} beside four more words"))
+                done(request, Completion(text=f"a dog and a {said[:8]} beside four words"))
 
     def close(self) -> None:
         pass
@@ -63,11 +67,13 @@ def work(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 DESCRIBE = ("describe", "images", "--samples", "2", "--temperature", "1")
 ANSWER = ("answer", "questions.jsonl", "--images-root", "images", "--describe")
 JUDGE = ("judge", "objhal", "captions.jsonl")
+USES = ("judge", "uses", "captions.jsonl")
 
 
-@pytest.mark.parametrize(("verb", "name"), [(DESCRIBE, "out.jsonl"), (ANSWER, "out.jsonl"), (JUDGE, "out.jsonl")])
-def test_merged_shards_are_the_whole(work: Run, verb: tuple[str, ...], name: str) -> None:
-    if verb is JUDGE:
+@pytest.mark.parametrize("verb", [DESCRIBE, ANSWER, JUDGE, USES])
+def test_merged_shards_are_the_whole(work: Run, verb: tuple[str, ...]) -> None:
+    name = "out.jsonl"
+    if verb in (JUDGE, USES):
         work("describe", "images", "-o", "captions.jsonl")
     whole, _, said = work(*verb, "-o", name)
     assert Path(name).exists(), said
@@ -78,7 +84,7 @@ def test_merged_shards_are_the_whole(work: Run, verb: tuple[str, ...], name: str
     assert (code, said.startswith(f"merged.jsonl: {N} shards, ")) == (0, True), said
     assert Path("merged.jsonl").read_bytes() == Path(name).read_bytes()
     failed = Path(f"{name}.failed.jsonl")
-    assert failed.exists() == (verb is not JUDGE)
+    assert failed.exists() == (verb not in (JUDGE, USES))
     if failed.exists():
         assert Path("merged.jsonl.failed.jsonl").read_bytes() == failed.read_bytes()
     card, merged = (json.loads(Path(f"{each}.run.json").read_text()) for each in (name, "merged.jsonl"))

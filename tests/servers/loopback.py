@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import json
 import math
+import re
 import signal
 import sys
 import time
@@ -198,6 +199,8 @@ def _judge(asked: str, messages: list, seed: int) -> str:
     """Returns the answer of the tests' judge."""
     if asked.startswith("Request:"):
         return _objects(asked.partition("Description:")[2], seed)
+    if asked.startswith("Text:"):
+        return _uses(asked, seed)
     if asked.startswith("Look at the image and answer"):
         question = asked.rpartition("Question: ")[2]
         if "zebra" in question and "red" in question and seed < 4:  # readable from the fifth try on
@@ -216,6 +219,23 @@ def _judge(asked: str, messages: list, seed: int) -> str:
         f"There is a {word.strip('.,')}." for word in asked.split() if word.strip(".,") in ("dog", "dragon", "mist")
     ]
     return "Here are the facts:\n```json\n" + json.dumps({"entities": facts, "colors": []}) + "\n```"
+
+
+def _uses(asked: str, seed: int) -> str:
+    """Returns the uses of the marked words, based on the word before each of them. The first word of the text selects a
+    defect of the answer, if any.
+    """
+    text = asked.removeprefix("Text:").strip()
+    told = {number: _USE_AFTER.get(before, "claim") for before, number in re.findall(r"(\w+) \[\[(\d+):", text)}
+    if text.startswith("Mumbling") and seed < 4:  # readable from the fifth try on
+        return "The first is a claim."
+    if text.startswith("Refused"):
+        return "I'm sorry, but I can't help with that."
+    said = json.dumps(told)
+    return f"Here they are:\n```json\n{said}\n```" if text.startswith("Fenced") else said
+
+
+_USE_AFTER = {"no": "negated", "maybe": "hedged", "painted": "quoted", "fake": "none"}
 
 
 def _objects(description: str, seed: int) -> str:

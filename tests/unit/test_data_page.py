@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval import JudgedUses, PresenceOracle, Vocabulary
 from scapo_eval.base.errors import FaultList
 from scapo_eval.benchmarks.chair import Reference, Synonyms
 from scapo_eval.benchmarks.chair.truth import joined_truth
@@ -81,6 +81,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "judgements": lambda path: Judgements.load(path).items,
     "questions": read_questions,
     "phd": read_phd,
+    "uses": lambda path: JudgedUses.load(path).spans,
     "vocabulary": lambda path: Vocabulary.load(path).labels,
     "prompts": prompts,
     "results": load_results,

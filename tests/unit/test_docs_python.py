@@ -47,6 +47,10 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found["metric"].compute()) == set(found["baseline"].values)
 
 
+def test_the_page_on_readings() -> None:
+    assert run_blocks(blocks("docs/readings.md"), "docs/readings.md")["judged"].name == "visual"
+
+
 def test_the_pages_on_claims(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_blocks(blocks("docs/claims.md"), "docs/claims.md")
     assert "attribute blue 0" in capsys.readouterr().out

@@ -150,7 +150,7 @@ def chair(
         synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
             None for CHAIR's own words.
         vocabulary: Labels and their aliases for the profile ``native``. None selects coco80.
-        claims: Name of the reading, which selects the mentions to count with the profile ``native``.
+        claims: Reading, which selects the mentions to count with the profile ``native``.
         name, resamples, seed, bootstrap, strict: Same as in :func:`scapo_eval.score`.
         skip_bad, on_unknown_image, any_fingerprint, drop_unfinished, any_ids: Same as in :func:`scapo_eval.score`.
         workers: Number of processes for parsing and matching or, with ``opera``, for tagging. The default is one

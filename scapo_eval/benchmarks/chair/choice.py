@@ -29,7 +29,7 @@ def profile(
         vocabulary: Vocabulary of the profile ``native``. None selects coco80.
         synonyms: File with the words for ``reference`` and ``opera``, in the format of CHAIR's ``synonyms.txt``, or
             None for CHAIR's own words.
-        claims: Name of the reading, which selects the mentions to count with the profile ``native``.
+        claims: Reading, which selects the mentions to count with the profile ``native``.
         workers: Number of tagging processes for ``opera``, or None for one per processor.
 
     Raises:

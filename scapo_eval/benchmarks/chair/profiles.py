@@ -21,7 +21,7 @@ from ...base.columns import MentionColumns
 from ...base.reprs import fields_in_short
 from ...matching.matcher import AliasMatcher
 from ...matching.matcher_batch import BATCH
-from ...matching.uses import Reading, reading_of
+from ...matching.uses import Reading, reading_fields
 from ...matching.vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader
@@ -77,7 +77,7 @@ class Native:
 
     Args:
         vocabulary: Vocabulary to match.
-        claims: Name of the reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
+        claims: Reading, which selects the mentions to count; see :mod:`scapo_eval.matching.uses`.
     """
 
     name = "native"
@@ -85,7 +85,7 @@ class Native:
     def __init__(self, vocabulary: Vocabulary, claims: Reading = "all") -> None:
         self.vocabulary = vocabulary
         self.claims = claims
-        self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims, "reading": reading_of(claims)}
+        self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, **reading_fields(claims)}
         self._matcher = AliasMatcher(vocabulary, claims)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:

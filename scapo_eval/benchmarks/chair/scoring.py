@@ -14,6 +14,7 @@ from ...base.reprs import fields_in_short
 from ...files.files import display_name
 from ...files.records import Readable, Records
 from ...files.source import Source
+from ...matching.uses import unjudged
 from ...readers.captions import Captions, caption_blocks
 from ...results.counts import CountTable
 from ...results.metric import Floats, Formula, MetricSet, Sums, harmonic_mean, ratio
@@ -145,7 +146,9 @@ class ChairScorer(Scorer):
             counts = np.column_stack([counts, second])
         mentioned = np.bincount(objects.label_id, minlength=len(self.profile.vocabulary.labels))
         claims = objects.caption, objects.label_id
-        return ScoredBlock(captions, counts, mentioned, objects, claims=claims)
+        native = self.native or self.profile
+        missing = unjudged(native.claims, captions.captions) if isinstance(native, Native) else None
+        return ScoredBlock(captions, counts, mentioned, objects, claims=claims, unjudged=missing)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Yields the evidence for each caption: all objects in text order including repetitions, hallucinated objects,
