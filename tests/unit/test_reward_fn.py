@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         reward_fn("coco80", TRUTH, claim="visual")
     with pytest.raises(InputError, match="either config or its settings"):
         reward_fn("coco80", TRUTH, RewardConfig(), r_g=2)
+    with pytest.raises(InputError, match="config must be a RewardConfig, got {'claims': 'visual'}"):
+        SubsentenceReward("coco80", TRUTH, {"claims": "visual"})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="coco81"):
         SubsentenceReward("coco81", TRUTH)
     with pytest.raises(InputError, match=r"nothing\.json"):
@@ -74,5 +77,19 @@ def test_the_conformance_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         monkeypatch.setitem(CHECKS, "trl", lambda _, outcome=outcome: outcome)  # type: ignore[arg-type]
         assert main(["trl"]) == code
     assert "3 tokens, 0 wrong, loss equal" in capsys.readouterr().out
-    monkeypatch.setitem(__import__("sys").modules, "verl", None)
-    assert main(["verl"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("library", "module"),
+    [("trl", "trl"), ("verl", "verl"), ("ms-swift", "swift"), ("skyrl", "skyrl"), ("slime", "slime")],
+)
+def test_a_missing_library_is_one_line(
+    library: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"scapo_eval.integrations.{library.replace('-', '_')}", raising=False)
+    assert main([library]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{library}: ")
+    assert said.count("\n") == 1
