@@ -42,7 +42,7 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         reward_fn("coco80", TRUTH, claim="visual")
     with pytest.raises(InputError, match="either config or its settings"):
         reward_fn("coco80", TRUTH, RewardConfig(), r_g=2)
-    with pytest.raises(InputError, match="config must be a RewardConfig, got {'claims': 'visual'}"):
+    with pytest.raises(InputError, match="config must be a RewardConfig, got"):
         SubsentenceReward("coco80", TRUTH, {"claims": "visual"})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="coco81"):
         SubsentenceReward("coco81", TRUTH)
