@@ -11,7 +11,7 @@ import pytest
 from scapo_eval import InputError, RewardConfig, SubsentenceReward, reward_fn
 from scapo_eval.conformance import CHECKS, CheckResult, main
 
-TRUTH = {"1": ["dog", "bench"], "2": ["cat"]}
+TRUTH = {"0": ["cow"], "1": ["dog", "bench"], "2": ["cat"]}
 
 
 def test_each_library_s_arguments() -> None:
@@ -24,6 +24,7 @@ def test_each_library_s_arguments() -> None:
     assert score(["A dog.", None], image_id=["1", "2"]) == [1.0, None]  # ms-swift, by position
     assert score(completion="A dog.", info={"image_id": "1"}, state={}) == 1.0  # verifiers
     assert score(completion="A cat.", answer="2") == 1.0
+    assert score(completion="A cow.", image_id=0, answer="2") == score(completion="A cow.", info={"image_id": 0}) == 1.0
     response = SimpleNamespace(final_text=["A dog on a bench."])
     assert score.compute(doc=SimpleNamespace(specific={"image_id": "1"}), model_response=response) == 1.0  # lighteval
     assert score.__name__ == "scapo"
