@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scapo_eval import InputError, RewardConfig, SubsentenceReward, reward_fn
+from scapo_eval import InputError, RewardConfig, SubsentenceReward, integrations, reward_fn
 from scapo_eval.conformance import CHECKS, CheckResult, main
 
 TRUTH = {"0": ["cow"], "1": ["dog", "bench"], "2": ["cat"]}
@@ -89,7 +89,9 @@ def test_a_missing_library_is_one_line(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"scapo_eval.integrations.{library.replace('-', '_')}", raising=False)
+    adapter = library.replace("-", "_")
+    monkeypatch.delitem(sys.modules, f"scapo_eval.integrations.{adapter}", raising=False)
+    monkeypatch.delattr(integrations, adapter, raising=False)
     assert main([library]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"{library}: ")
