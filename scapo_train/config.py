@@ -88,7 +88,7 @@ class Run:
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
         snr_every: Interval, in steps, at which the metric ``gradient_snr`` is computed. This metric is the squared
-            signal-to-noise ratio of the step's gradient, and takes as long as two further updates. If the value is 0,
+            signal-to-noise ratio of the step's gradient. It takes as long as two to four updates. If the value is 0,
             the metric is never computed.
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
             If the value is 0, training does not end early.
