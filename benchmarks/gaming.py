@@ -238,7 +238,7 @@ def false_alarms(captions: Sequence[str]) -> str:
     reward = reward_of(RewardConfig())
     honest = [behavior_metrics(behavior_sums(reward.batch(["1"], [caption]))) for caption in captions]
     tricks = behavior()
-    lines = ["| response | monitor | value | honest captions as far out |", "|---|---|---:|---:|"]
+    lines = ["| response | monitor | value | share of honest captions |", "|---|---|---:|---:|"]
     for name, (monitor, sign) in ALARMS.items():
         value = tricks[name][monitor]
         share = sum(sign * own[monitor] >= sign * value for own in honest) / len(honest)

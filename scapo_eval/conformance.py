@@ -26,7 +26,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from .base.errors import InputError
+from .base.errors import ScapoError
 from .rewarding.reward import SubsentenceReward
 from .rewarding.tokens import decode_with_offsets
 
@@ -251,8 +251,11 @@ def check_skyrl(folder: Path) -> CheckResult:
 
 
 def check_slime(folder: Path) -> CheckResult:
-    """Checks the credits of the reward function after the advantage function has processed them."""
+    """Checks the credits of the reward function after the advantage function has processed them. The advantage function
+    is loaded by its path, as in slime.
+    """
     import torch
+    from slime.utils.misc import load_function
 
     from .integrations import slime as adapter
     from .rewarding.batch import advantages_for_batch, load_reward
@@ -261,7 +264,7 @@ def check_slime(folder: Path) -> CheckResult:
     found, _ = advantages_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
     rewards = [adapter.CreditedReward(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
     data: dict[str, Any] = {"rewards": rewards, "kl": [torch.zeros(len(ids)) for ids in case.ids]}
-    adapter.advantages(None, data)
+    load_function("scapo_eval.integrations.slime.advantages")(None, data)
     return case.outcome([own.numpy() for own in data["advantages"]], "slime, the advantage function")
 
 
@@ -364,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore")
         try:
             outcome = CHECKS[given[0]](Path(folder))
-        except (InputError, ImportError) as error:
+        except (ScapoError, ImportError) as error:
             print(f"{given[0]}: {error}", file=sys.stderr)
             return 2
     print(outcome)

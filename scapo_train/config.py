@@ -87,6 +87,9 @@ class Run:
             kept in ``best/`` and exported instead of the last checkpoint.
         stop_on: Names of alarms that end training. When one of the named alarms is raised, the run writes a checkpoint
             and ends without an export (:mod:`scapo_train.monitoring.alarms`).
+        snr_every: Interval, in steps, at which the metric ``gradient_snr`` is computed. This metric is the squared
+            signal-to-noise ratio of the step's gradient. It takes as long as two to four updates. If the value is 0,
+            the metric is never computed.
         patience: Number of consecutive evaluations without a better value of ``keep_best`` after which training ends.
             If the value is 0, training does not end early.
         max_hours: Number of hours after which training saves its state and exits with code 75 (for jobs with a time
@@ -102,6 +105,7 @@ class Run:
     evaluate_every: int = 0
     samples_every: int = 10
     samples: int = 8
+    snr_every: int = 0
     trackers: tuple[str, ...] = ()
     export: bool = True
     keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
@@ -759,6 +763,10 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         )
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         reasons.append("run.keep_best needs data.evaluation and run.evaluate_every")
+    if config.run.snr_every and config.data.prompts_per_step < 2:
+        reasons.append("run.snr_every compares prompts: data.prompts_per_step must be 2 or more")
+    if config.run.snr_every and (config.loss.mean_per_micro_batch or config.lora.dropout):
+        reasons.append("run.snr_every requires loss.mean_per_micro_batch = false and lora.dropout = 0")
     if config.lora.dropout >= 1:
         reasons.append(f"lora.dropout must be a share of inputs, less than 1, got {config.lora.dropout}")
     if config.lora.rank and not config.lora.alpha:

@@ -239,8 +239,8 @@ def _arguments(config: Config, scratch: Path, name: str) -> list[str]:
     file.write_text(to_toml(config))
     changes = {
         "run.output": scratch / name, "run.steps": STEPS, "run.save_every": 1, "run.keep": STEPS, "run.samples": 0,
-        "run.evaluate_every": 0, "run.export": "false", "run.keep_best": '""', "run.patience": 0, "run.stop_on": "[]",
-        "run.trackers": "[]", "run.max_hours": 0,
+        "run.evaluate_every": 0, "run.snr_every": 0, "run.export": "false", "run.keep_best": '""', "run.patience": 0,
+        "run.stop_on": "[]", "run.trackers": "[]", "run.max_hours": 0,
         # which a server must be able to read
         "rollout.weights_folder": config.rollout.weights_folder or (config.run.output if config.rollout.server else ""),
     }  # fmt: skip

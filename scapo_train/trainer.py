@@ -37,6 +37,9 @@ from .update import Updater, UpdateResult, check_finite
 
 _log = logging.getLogger(__name__)
 
+SNR_PARTS = 8
+"""Number of parts of a step's prompts whose gradients are compared for ``gradient_snr``."""
+
 
 class Trainer(Loop):
     """Training run on rollouts; see :class:`~scapo_train.loop.Loop`."""
@@ -157,6 +160,7 @@ class Trainer(Loop):
         lengths = [len(response.ids) for response in responses]
         with clock("reward"):
             credited = self._credit(encoded, responses, partial(self.updater.logprobs, mini_batches, lengths))
+        snr = self._signal_to_noise(encoded, responses, credited)
         with clock("update"):
             update = self.updater.update(mini_batches, credited, self.step)
         self._has_learned |= update.tokens > 0
@@ -166,7 +170,7 @@ class Trainer(Loop):
                 self.ahead.wait()
         with clock("sync"):
             self.sampler.sync()
-        return self._metrics(encoded, responses, credited, update)
+        return self._metrics(encoded, responses, credited, update) | snr
 
     # --- rollouts and credit ------------------------------------------------------------------------------------
 
@@ -217,6 +221,18 @@ class Trainer(Loop):
         for at, k in enumerate(flat):
             responses[k * group : (k + 1) * group] = drawn[at * group : (at + 1) * group]
         return True
+
+    def _signal_to_noise(
+        self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response], credited: CreditedBatch
+    ) -> Metrics:
+        """Returns the squared signal-to-noise ratio of this step's gradient if it is due after this step."""
+        if not self.due(self.config.run.snr_every, self.step + 1):
+            return {}
+        order = self.indices(self.step)
+        with self.clock("snr"):
+            parts = self.updater.mini_batches(order, encoded, responses, min(SNR_PARTS, len(order)))
+            self.updater.add_frozen_logprobs(parts)
+            return {"gradient_snr": self.updater.signal_to_noise(parts, credited)}
 
     # --- metrics and evaluation ---------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ class Updater:
         self._told = False
 
     def mini_batches(
-        self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
+        self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response], count: int = 0
     ) -> list[list[MicroBatch]]:
         """Distributes the prompts over mini-batches, and divides each mini-batch into micro-batches. All ranks have the
         same number of micro-batches.
@@ -119,8 +119,9 @@ class Updater:
             order: Indices of the step's prompts on all ranks.
             encoded: Prompts of this rank.
             responses: Responses of this rank, group by group.
+            count: Number of mini-batches, or 0 for ``optim.mini_batches``.
         """
-        count = self.config.optim.mini_batches
+        count = count or self.config.optim.mini_batches
         mini = {index: at * count // len(order) for at, index in enumerate(order)}  # independent of the number of ranks
         of_prompt = [mini[prompt.prompt.index] for prompt in encoded]
         chosen = [[k for k, number in enumerate(of_prompt) if number == m] for m in range(count)]
@@ -257,6 +258,31 @@ class Updater:
             flops=flops,
         )
 
+    def signal_to_noise(self, parts: Sequence[Sequence[MicroBatch]], credited: CreditedBatch) -> float | None:
+        """Returns the squared signal-to-noise ratio of the gradient of a batch; see :func:`squared_snr`. The weights,
+        the optimizer and the random generators are not changed.
+
+        Args:
+            parts: Mini-batches of different prompts, which together are the batch, after :meth:`add_frozen_logprobs`.
+            credited: Advantages for this rank's responses.
+        """
+        self._policy.train()
+        lengths = np.array([len(advantage) for advantage in credited.advantages], dtype=np.int64)
+        owners = [[i for micro in part for i in micro.owners] for part in parts]
+        tokens = self._process_group.sum(*(float(lengths[own].sum()) for own in owners))
+        responses = self._process_group.sum(*(float(len(own)) for own in owners))
+        squares = list[float]()
+        if sum(tokens):
+            longest = self.config.rollout.max_new_tokens
+            weights = token_weights(self._loss, lengths, sum(tokens), sum(responses), longest)
+            unused = torch.zeros(8, dtype=torch.float64, device=self._process_group.device)
+            for micro_batches in ([micro for part in parts for micro in part], *parts):
+                self._backward(micro_batches, credited, lengths, weights, unused)
+                squares.append(clipped_norm(self._optimizer, math.inf) ** 2)
+                self._optimizer.zero_grad(set_to_none=True)
+        self._policy.eval()
+        return squared_snr(squares[0], squares[1:], responses) if squares else None
+
     def _backward(
         self,
         micro_batches: Sequence[MicroBatch],
@@ -344,9 +370,7 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
         The gradient norm before clipping. If the norm or the loss is not finite, the weights remain unchanged, a
         warning is logged, and the result is None.
     """
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    total_norm = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
-    norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
+    norm = clipped_norm(optimizer, optim.clip or math.inf)
     fine = math.isfinite(loss) and math.isfinite(norm)
     if fine:
         set_learning_rate(optimizer, learning_rate(optim, step, steps))
@@ -355,6 +379,33 @@ def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: i
         _log.warning("step %d: loss %g, gradient norm %g: update omitted", step + 1, loss, norm)
     optimizer.zero_grad(set_to_none=True)
     return norm if fine else None
+
+
+def clipped_norm(optimizer: torch.optim.Optimizer, most: float) -> float:
+    """Clips the accumulated gradients to the norm ``most``, and returns the norm before clipping, over all ranks."""
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = torch.nn.utils.clip_grad_norm_(trained, most)
+    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+
+def squared_snr(whole: float, parts: Sequence[float], sizes: Sequence[float]) -> float | None:
+    """Returns the squared signal-to-noise ratio of a gradient that is a sum over independent prompts.
+
+    The signal is the squared length of the expected gradient, and the noise is the trace of its covariance. The
+    estimates of both are unbiased, so the estimated signal may be negative.
+
+    Args:
+        whole: Squared norm of the gradient.
+        parts: Squared norms of the gradients of the parts, whose sum is the gradient.
+        sizes: Number of responses in each part.
+
+    Returns:
+        The ratio, or None if there are fewer than two parts or the estimated noise is not positive.
+    """
+    products = 1 - sum(size**2 for size in sizes) / max(sum(sizes), 1) ** 2  # share of the products of different parts
+    signal = (whole - sum(parts)) / products if products > 0 else math.nan
+    noise = whole - signal
+    return signal / noise if math.isfinite(noise) and noise > 0 else None
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:

@@ -17,7 +17,7 @@ RECIPES = (
     *("recipes/easyr1_reward.py", "recipes/ms_swift_plugin.py", "recipes/openrlhf_reward.py"),
     *("recipes/roll_scapo.py", "recipes/scapo_captions.py", "recipes/tinker_scapo.py"),
     *("recipes/lmms_eval/scapo_captions.yaml", "recipes/lmms_eval/utils.py", "recipes/vlmevalkit_scapo.py"),
-    *("trl_scapo.py", "verl_scapo.py", "verl_scapo.yaml"),
+    *("plain_loop.py", "trl_scapo.py", "verl_scapo.py", "verl_scapo.yaml"),
 )
 """Files that docs/integrations.md refers to."""
 

@@ -50,7 +50,8 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):
-        image = (rollout.get("info") or {}).get(IMAGE_ID) or rollout.get("answer")
+        image = (rollout.get("info") or {}).get(IMAGE_ID)
+        image = rollout.get("answer") if image is None else image
         if image is None:
             raise InputError(f"missing key '{IMAGE_ID}' in the rollout's info")
         if len(rollout["trajectory"]) != 1:

@@ -84,6 +84,12 @@ _KNOWN = {
         "Mean probability of the end-of-sequence token at each token.",
     ),
     "grad_norm": Quantity("Gradient norm", "Update", False, "Gradient norm before clipping."),
+    "gradient_snr": Quantity(
+        "Squared signal-to-noise ratio of the gradient",
+        "Update",
+        False,
+        "Estimate for one step (run.snr_every); average it over several steps.",
+    ),
     "loss": Quantity("Loss", "Update", False, "Loss of the update; its absolute value is not meaningful."),
     "clip_share": Quantity("Clipped, % of tokens", "Update", True, "Tokens whose gradient was clipped."),
     "mismatch": Quantity(

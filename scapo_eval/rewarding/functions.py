@@ -143,10 +143,9 @@ def text_of_completion(completion: Any) -> object:
 
 
 def _image_of(given: Mapping[str, Any]) -> object:
-    info, answer = given.get("info"), given.get("answer")
-    if isinstance(info, Mapping) and info.get(IMAGE_ID) is not None:
-        return info[IMAGE_ID]
-    return given.get(IMAGE_ID) or answer
+    info = given.get("info")
+    images = (info.get(IMAGE_ID) if isinstance(info, Mapping) else None, given.get(IMAGE_ID), given.get("answer"))
+    return next((image for image in images if image is not None), None)  # 0 is an id
 
 
 def _first_text(response: Any) -> object:

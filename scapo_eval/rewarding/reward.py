@@ -600,7 +600,9 @@ class SubsentenceReward:
         any_fingerprint: bool = False,
     ) -> None:
         check_choice("on_error", on_error, get_args(OnError))
-        self.config = config or RewardConfig()
+        self.config = RewardConfig() if config is None else config
+        if not isinstance(self.config, RewardConfig):
+            raise InputError(f"config must be a RewardConfig, got {short_repr(config)}")
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
         vocabulary = Vocabulary.of(vocabulary)

@@ -34,7 +34,7 @@ def remedy_for_memory(config: Config, phase: str, step: int, error: BaseExceptio
         ways.append(f"rollout.gpu_memory = {rollout.gpu_memory} lower")
     elif phase in ("rollout", "evaluation") and rollout.engine != "vllm" and rollout.prompts_per_batch > 1:
         ways.append(f"rollout.prompts_per_batch = {rollout.prompts_per_batch // 2}")
-    elif phase in ("logprob", "reward", "update"):
+    elif phase in ("logprob", "reward", "snr", "update"):
         ways.append(f"optim.micro_batch_tokens = {max(1, optim.micro_batch_tokens // 2)}")
         if not config.model.gradient_checkpointing:
             ways.append("model.gradient_checkpointing = true")

@@ -45,6 +45,8 @@ class PreferenceTrainer(Loop):
         config = self.config
         if config.run.stop_on:
             raise InputError("run.stop_on refers to alarms about rollouts, which preference training does not make")
+        if config.run.snr_every:
+            raise InputError("run.snr_every applies to rollouts; preference training requires 0")
         if config.updates_per_batch > 1:
             raise InputError(
                 "optim.mini_batches and optim.inner_epochs apply to rollouts; preference training requires 1"

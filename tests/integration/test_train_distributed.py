@@ -53,7 +53,7 @@ NORMALISERS = [
     for size in (8192, 64)
 ]
 FEW = "data.prompts_per_step=1"  # the second rank has none
-RUN = "run.steps=4,optim.mini_batches=2,optim.inner_epochs=2"
+RUN = "run.steps=4,run.snr_every=4,optim.mini_batches=2,optim.inner_epochs=2"
 EXACT = "model.dtype=float64"
 SAME_GRADIENT = 1e-12  # sums of some 1e4 float64 terms in another order: 1e4 times 2^-53 at the very most
 SAME_WEIGHTS = 1e-8  # Adam makes of an error of 1e-12 at most 1e-12 / 1e-8 of the learning rate, 1e-3; 16 updates
@@ -79,6 +79,8 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
     for other in (4, 6):  # the normalisers do differ
         assert difference(one[0]["gradient"], one[other]["gradient"]) > 1e-2
     assert difference(one[-1]["weights"], two[len(changes) - 1]["weights"]) <= SAME_WEIGHTS  # after 16 updates
+    (ratio,) = one[-1]["snr"]
+    assert two[len(changes) - 1]["snr"] == [pytest.approx(ratio, rel=1e-4)]
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
 
 

@@ -276,6 +276,7 @@ def test_what_a_newcomer_gets_wrong(lab: Any, pairs: Path, capsys: pytest.Captur
     assert "/nowhere.jsonl: file not found" in refused("data.train=/nowhere.jsonl")
     assert "preference.loss: expected one of 'dpo', 'mdpo', 'symmpo', got 'ipo'" in refused("preference.loss=ipo")
     assert "run.stop_on refers to alarms about rollouts" in refused("run.stop_on=['kl']")
+    assert "run.snr_every applies to rollouts" in refused("run.snr_every=1")
     assert "preference training requires 1" in refused("optim.mini_batches=2")
     assert "6 prompts, but data.prompts_per_step is 7" in refused("data.prompts_per_step=7")
     assert "like all other 6 pictures: check data.images" in refused("data.images=/nowhere")

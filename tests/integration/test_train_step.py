@@ -30,7 +30,7 @@ from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.rollout import encode  # noqa: E402
 from scapo_train.trainer import Trainer, train  # noqa: E402
-from scapo_train.update import MicroBatch  # noqa: E402
+from scapo_train.update import MicroBatch, squared_snr  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -156,6 +156,52 @@ def test_the_gradient_of_a_step_is_that_of_the_formula(
     difference = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(gradient, wanted, strict=True)))
     assert difference <= SAME * size
     assert size > 1e-3
+
+
+def test_the_signal_and_noise_of_a_step_are_those_of_its_prompts(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact_norms: Callable[[Any], None]
+) -> None:
+    measured = settings(place, tmp_path / "run", run={"steps": 2, "snr_every": 2}, loss={"kl": 0.0})
+    trainer, spy = spied(measured, monkeypatch)
+    exact_norms(trainer.policy)
+    plain = Trainer(settings(place, tmp_path / "plain", run={"steps": 2}, loss={"kl": 0.0}), PROCESS_GROUP)
+    for own in (trainer, plain):
+        assert "gradient_snr" not in own.train_step()
+        own.step += 1
+    model = plain.policy.vlm
+    model.gradient_checkpointing_disable()
+    before = [parameter.detach().clone() for parameter in plain.trainable]
+    found = trainer.train_step()["gradient_snr"]
+    gradients = []
+    count = sum(len(response.ids) for response in spy["responses"])
+    for k, encoded in enumerate(spy["encoded"]):
+        loss = torch.zeros((), dtype=torch.float64)
+        for i in range(4 * k, 4 * k + 4):
+            logprobs = literal_logprobs(plain, model, encoded.prompt, spy["responses"][i].ids)
+            loss = loss - (torch.from_numpy(spy["credited"].advantages[i]) * logprobs).sum() / count
+        gradients.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, plain.trainable)]))
+    gram = np.array([[float(one @ other) for other in gradients] for one in gradients])
+    pairs = (gram.sum() - np.trace(gram)) / 30
+    assert found == pytest.approx(6 * pairs / (np.trace(gram) / 6 - pairs), rel=1e-9)
+    assert all(torch.equal(one, other) for one, other in zip(before, plain.trainable, strict=True))
+    plain.train_step()
+    assert all(torch.equal(one, other) for one, other in zip(trainer.trainable, plain.trainable, strict=True))
+
+
+def test_a_ratio_that_cannot_be_estimated_is_none() -> None:
+    assert squared_snr(4.0, [1.0, 1.0], [8.0, 8.0]) is None  # equal gradients have no noise
+    assert squared_snr(2.0, [1.0, 1.0], [8.0, 8.0]) == 0  # orthogonal gradients have no signal
+    assert squared_snr(3.0, [1.0, 1.0], [8.0, 8.0]) == 2
+    assert squared_snr(1.0, [1.0], [8.0]) is None
+    assert squared_snr(0.0, [0.0, 0.0], [0.0, 0.0]) is None
+
+
+@pytest.mark.parametrize(
+    "sections", [{"loss": {"mean_per_micro_batch": True}}, {"lora": {"rank": 2, "dropout": 0.1}}], ids=["mean", "lora"]
+)
+def test_settings_that_contradict_the_ratio_are_refused(place: Path, tmp_path: Path, sections: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"run\.snr_every requires"):
+        settings(place, tmp_path, run={"snr_every": 1}, **sections)
 
 
 @pytest.mark.parametrize(("tokens", "told"), [(60, True), (10**6, False)])

@@ -3,8 +3,8 @@
     torchrun --nproc-per-node N train_ranks.py OUT.pt CONFIG [SECTION.KEY=VALUE,...]...
 
 For each list of changes, in order, the program makes a run without checkpoints. It writes the gradient of the first
-update, the responses of the first step (by the index of their prompt), and the final weights. RANKS_PER_MACHINE divides
-the ranks among imagined machines.
+update, the responses of the first step (by the index of their prompt), the ratios of signal to noise, and the final
+weights. RANKS_PER_MACHINE divides the ranks among imagined machines.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     with torch.no_grad():
         for parameter in made.trainable:  # away from the reference, where the KL term has a gradient
             parameter *= 1.02
-    found: dict[str, Any] = {"gradient": {}, "responses": {}}
-    sample = made.sampler.sample
+    found: dict[str, Any] = {"gradient": {}, "responses": {}, "snr": []}
+    sample, step = made.sampler.sample, made.train_step
 
     def keep_gradient(*_: Any) -> None:
         if not found["gradient"]:
@@ -53,6 +53,12 @@ def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
             found["responses"] = dict(pair for rank in process_group.gather(pairs) for pair in rank)
         return drawn
 
+    def keep_ratio() -> Any:
+        metrics = step()
+        found["snr"] += [metrics["gradient_snr"]] if "gradient_snr" in metrics else []
+        return metrics
+
+    made.train_step = keep_ratio  # type: ignore[method-assign]
     made.optimizer.register_step_pre_hook(keep_gradient)
     made.sampler.sample = keep_responses  # type: ignore[method-assign]
     made.run()

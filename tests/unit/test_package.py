@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,10 @@ def test_the_example_without_the_repository(tmp_path: Path) -> None:
     assert more.exit_code == 0
     for name in RECIPES:
         assert (folder / name).read_bytes() == (CHECKOUT / "examples" / name).read_bytes()
+    page = (CHECKOUT / "docs" / "integrations.md").read_text()
+    for name in set(re.findall(r"[\w/]+\.(?:py|yaml)", page)):
+        for path in (CHECKOUT / "examples").rglob(Path(name).name):
+            assert (folder / path.relative_to(CHECKOUT / "examples")).exists(), name
     (folder / "truth.json").write_text("{}")
     with pytest.raises(InputError, match=r"truth\.json: exists and was not written by this command"):
         CliRunner().invoke(command, [str(folder)], catch_exceptions=False)

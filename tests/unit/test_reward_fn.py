@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scapo_eval import InputError, RewardConfig, SubsentenceReward, reward_fn
+from scapo_eval import InputError, RewardConfig, SubsentenceReward, integrations, reward_fn
 from scapo_eval.conformance import CHECKS, CheckResult, main
 
-TRUTH = {"1": ["dog", "bench"], "2": ["cat"]}
+TRUTH = {"0": ["cow"], "1": ["dog", "bench"], "2": ["cat"]}
 
 
 def test_each_library_s_arguments() -> None:
@@ -23,6 +24,7 @@ def test_each_library_s_arguments() -> None:
     assert score(["A dog.", None], image_id=["1", "2"]) == [1.0, None]  # ms-swift, by position
     assert score(completion="A dog.", info={"image_id": "1"}, state={}) == 1.0  # verifiers
     assert score(completion="A cat.", answer="2") == 1.0
+    assert score(completion="A cow.", image_id=0, answer="2") == score(completion="A cow.", info={"image_id": 0}) == 1.0
     response = SimpleNamespace(final_text=["A dog on a bench."])
     assert score.compute(doc=SimpleNamespace(specific={"image_id": "1"}), model_response=response) == 1.0  # lighteval
     assert score.__name__ == "scapo"
@@ -41,6 +43,8 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         reward_fn("coco80", TRUTH, claim="visual")
     with pytest.raises(InputError, match="either config or its settings"):
         reward_fn("coco80", TRUTH, RewardConfig(), r_g=2)
+    with pytest.raises(InputError, match="config must be a RewardConfig, got"):
+        SubsentenceReward("coco80", TRUTH, {"claims": "visual"})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="coco81"):
         SubsentenceReward("coco81", TRUTH)
     with pytest.raises(InputError, match=r"nothing\.json"):
@@ -74,5 +78,21 @@ def test_the_conformance_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         monkeypatch.setitem(CHECKS, "trl", lambda _, outcome=outcome: outcome)  # type: ignore[arg-type]
         assert main(["trl"]) == code
     assert "3 tokens, 0 wrong, loss equal" in capsys.readouterr().out
-    monkeypatch.setitem(__import__("sys").modules, "verl", None)
-    assert main(["verl"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("library", "module"),
+    [("trl", "trl"), ("verl", "verl"), ("ms-swift", "swift"), ("skyrl", "skyrl"), ("slime", "slime")],
+)
+def test_a_missing_library_is_one_line(
+    library: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, module, None)
+    adapter = library.replace("-", "_")
+    monkeypatch.delitem(sys.modules, f"scapo_eval.integrations.{adapter}", raising=False)
+    monkeypatch.delattr(integrations, adapter, raising=False)
+    assert main([library]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{library}: ")
+    assert said.count("\n") == 1

@@ -452,12 +452,14 @@ def test_prime_rl_s_advantage_function(
     inputs = SimpleNamespace(rollouts=rollouts, completion_lengths=[len(own) for own in ids])
     found = advantages(inputs, tokenizer=tokenizer, **world)
     assert found == [row[: len(own)].tolist() for row, own in zip(expected, ids, strict=True)]
+    rollouts[0] |= {"info": {"image_id": 0}, "answer": "1"}
+    assert not any(advantages(inputs, tokenizer=tokenizer, **world)[0])  # 0 is an id, which this truth does not know
     inputs.completion_lengths = [1, 2]
     with pytest.raises(InputError, match="tokens in a completion of 1"):
         advantages(inputs, tokenizer=tokenizer, **world)
     rollouts[0]["trajectory"] = []
     with pytest.raises(InputError, match="a rollout of 0 turns"):
         advantages(inputs, tokenizer=tokenizer, **world)
-    rollouts[0] |= {"info": {}}
+    rollouts[0] |= {"info": {}, "answer": None}
     with pytest.raises(InputError, match="missing key 'image_id'"):
         advantages(inputs, tokenizer=tokenizer, **world)
