@@ -254,6 +254,7 @@ class WeightTransfer(_AllWeights):
         try:
             from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
             from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+            from vllm.plugins import load_general_plugins
         except ImportError:
             raise ScapoError(
                 f'rollout.transfer = "{self._backend}" needs vLLM 0.32 or later with the trainer: '
@@ -267,6 +268,7 @@ class WeightTransfer(_AllWeights):
         self._server.post("shutdown_weight_transfer_engine")
         size = self._server.get("get_world_size")[0]["world_size"]
         address = os.environ.get(_ADDRESS) or self._server.own_address()
+        load_general_plugins()  # which register other engines
         with self._described("cannot connect"):
             with socket.create_server((address, 0)) as free:
                 port = free.getsockname()[1]

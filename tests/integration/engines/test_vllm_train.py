@@ -6,6 +6,7 @@ There is one engine per family, because a start takes half a minute. The measure
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ from scapo_train.families.policy import EncodedPrompt, Policy
 from scapo_train.model import load_policy, processor_of
 from scapo_train.rollout import PolicySampler, encode
 from scapo_train.samplers.server import UPDATING, ServerSampler
+from scapo_train.samplers.transfer import INCOMPLETE
 from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _pixels, _unpacked
 from scapo_train.trainer import train
 from scapo_train.update import Updater
@@ -47,7 +49,9 @@ pytestmark = pytest.mark.usefixtures("quiet_loggers")
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 SETTINGS = ("rollout.engine=vllm", "rollout.sleep=false", "rollout.gpu_memory=0.2")
 GROUP = ProcessGroup(0, 1, torch.device("cpu"))
-RANKS = Path(__file__).resolve().parents[2] / "programs" / "vllm_real_ranks.py"
+PROGRAMS = Path(__file__).resolve().parents[2] / "programs"
+RANKS = PROGRAMS / "vllm_real_ranks.py"
+GLOO = ("--weight-transfer-config", json.dumps({"backend": "gloo"}))
 
 
 def with_calm_attention(folder: Path) -> None:
@@ -125,8 +129,8 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
 
 @pytest.fixture
 def serve(lab: Any) -> Iterator[Callable[..., str]]:
-    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.server.START`` describes, with further options,
-    and returns its address.
+    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.connection.START`` describes, with further
+    options, and returns its address.
     """
     running: list[subprocess.Popen[bytes]] = []
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", UPDATING: "1"}
@@ -146,6 +150,19 @@ def serve(lab: Any) -> Iterator[Callable[..., str]]:
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@pytest.fixture
+def gloo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers an engine for weight transfer over gloo in this process, and as a plugin of vLLM in those it starts."""
+    record = tmp_path / "vllm_gloo-0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-gloo\nVersion: 0\n")
+    (record / "entry_points.txt").write_text("[vllm.general_plugins]\ngloo = vllm_gloo:register\n")
+    (tmp_path / "vllm_gloo.py").write_bytes((PROGRAMS / "vllm_gloo.py").read_bytes())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("vllm_gloo").register()
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +276,10 @@ def test_two_ranks(lab: Any, size: int) -> None:
         left.unlink()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launcher, str(RANKS), str(out), str(lab.config), str(size)], capture_output=True, text=True, timeout=1200
+        [*launcher, str(RANKS), str(out), str(lab.config), f"rollout.tensor_parallel={size}"],
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     for rank in json.loads(out.read_text()):
@@ -312,12 +332,14 @@ def served(bench: Bench, url: str, lab: Any) -> list[str]:
     return [model, output, "rollout.engine=vllm", f"rollout.server={url}"]
 
 
+@pytest.mark.parametrize("transfer", ["files", "gloo"])
 @pytest.mark.parametrize("family", FAMILIES[:3])  # on a CPU, experts are repacked, and a server cannot undo this
 def test_a_server_has_the_policys_weights_before_and_after_an_update(
-    lab: Any, tiny: ModuleType, serve: Callable[..., str], family: str
+    lab: Any, tiny: ModuleType, gloo: None, serve: Callable[..., str], family: str, transfer: str
 ) -> None:
     bench = Bench(lab, tiny, family)
-    bench.config = load(lab.config, served(bench, serve(bench.config.model.path), lab))
+    changes = served(bench, serve(bench.config.model.path, *(GLOO if transfer == "gloo" else ())), lab)
+    bench.config = load(lab.config, [*changes, f"rollout.transfer={transfer}"])
     sampler = ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
     sampler.sync()
     first = sampler.sample(bench.encoded, 1, 4, 1.0)
