@@ -328,8 +328,10 @@ class WeightTransfer(_AllWeights):
 
     @contextmanager
     def _described(self, problem: str) -> Iterator[None]:
-        """Describes errors of vLLM's engine in the ``with`` block."""
+        """Describes errors of vLLM's engine in the ``with`` block. The server then no longer waits for weights."""
         try:
             yield
         except _FAULTS as error:  # a request that failed is the cause of what the engine says
+            if self._engine is not None:
+                self._engine.shutdown()
             raise ScapoError(f"{self._name} {problem} by {self._backend}: {one_line(self._fault or error)}") from None

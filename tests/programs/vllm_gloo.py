@@ -1,11 +1,14 @@
 """vLLM's NCCL engine for weight transfer with gloo, for a server and a trainer on a CPU.
 
 Requests, threads and the order of steps are those of vLLM's NCCL engine. Only the broadcast itself and the connection
-are replaced. The server loads this module as a plugin of vLLM, the trainer imports it.
+are replaced. The server and the trainer load this module as a plugin of vLLM. With ``GLOO_KILL``, the trainer is killed
+in the transfer of this number, when only a part of a layer has arrived.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -58,8 +61,13 @@ class Receiver(nccl_engine.NCCLWeightTransferEngine):
 class Sender(nccl_engine.NCCLTrainerWeightTransferEngine):
     """The trainer's side."""
 
+    transfers = 0
+
     def _broadcast(self, source: Any, meta: Any) -> None:
-        for _, tensor in self._checked_iter(source, meta):
+        self.transfers += 1
+        for name, tensor in self._checked_iter(source, meta):
+            if str(self.transfers) == os.environ.get("GLOO_KILL") and name.endswith("layers.1.self_attn.k_proj.weight"):
+                os.kill(os.getpid(), signal.SIGKILL)
             self.model_update_group.broadcast(tensor.contiguous())
 
 
