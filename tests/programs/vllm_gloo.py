@@ -18,6 +18,8 @@ from vllm.distributed.utils import stateless_init_torch_distributed_process_grou
 from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
+from scapo_train.samplers.vllm import _unpacked
+
 NAME = "gloo"
 
 
@@ -45,6 +47,10 @@ class Receiver(nccl_engine.NCCLWeightTransferEngine):
         place = self.parallel_config
         rank = init_info.rank_offset + place.data_parallel_index * place.world_size + place.rank
         self.model_update_group = Group(init_info, rank)
+
+    def start_weight_update(self) -> None:
+        _unpacked(self.model)
+        super().start_weight_update()
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         self.receive_weights(self.parse_update_info(update_info))  # there is no accelerator to wait for
