@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -46,6 +47,8 @@ _ADDRESS = "VLLM_HOST_IP"
 """Environment variable with this machine's address for the server, if the derived address is wrong (vLLM's own
 name).
 """
+
+_ANSWER_SECONDS = 10.0
 
 _FAULTS = (ScapoError, RuntimeError, ValueError, TypeError, AssertionError, OSError)
 """Errors that vLLM's engines raise on the trainer's side."""
@@ -240,7 +243,9 @@ class WeightTransfer(_AllWeights):
         super().__init__(config, policy, server, name)
         self._backend, self._device = config.rollout.transfer, device
         self._engine: Any = None
-        self._fault: ScapoError | None = None  # of a request in another thread
+        self._fault: ScapoError | None = None  # of a request, perhaps in another thread
+        self._answered = Event()
+        self._answered.set()
 
     def connect(self) -> bool:
         """Implements ``connect`` of :class:`Sender`. A connection or a transfer of a run that was killed is ended."""
@@ -320,18 +325,23 @@ class WeightTransfer(_AllWeights):
         self._ask("finish_weight_update")
 
     def _ask(self, path: str, **body: Any) -> None:
+        self._answered.clear()
         try:
             self._server.post(path, [body])
         except ScapoError as error:
             self._fault = error
             raise
+        finally:
+            self._answered.set()
 
     @contextmanager
     def _described(self, problem: str) -> Iterator[None]:
         """Describes errors of vLLM's engine in the ``with`` block. The server then no longer waits for weights."""
         try:
             yield
-        except _FAULTS as error:  # a request that failed is the cause of what the engine says
+        except _FAULTS as error:
             if self._engine is not None:
                 self._engine.shutdown()
-            raise ScapoError(f"{self._name} {problem} by {self._backend}: {one_line(self._fault or error)}") from None
+            self._answered.wait(_ANSWER_SECONDS)  # if a connection breaks, the server knows why
+            reasons = dict.fromkeys(one_line(each) for each in (error, self._fault) if each is not None)
+            raise ScapoError(f"{self._name} {problem} by {self._backend}: {'; '.join(reasons)}") from None
