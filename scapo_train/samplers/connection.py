@@ -101,18 +101,17 @@ class Server:
                 time.sleep(1)
 
     def own_address(self) -> str:
-        """Returns the address of this machine in the network through which it reaches the server.
+        """Returns the IPv4 address of this machine in the network through which it reaches the server.
 
         Raises:
-            ScapoError: If the server cannot be reached.
+            ScapoError: If the server has no IPv4 address.
         """
-        parts = urlsplit(self.url)
-        server = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            with socket.create_connection(server, _CONNECT_SECONDS) as connection:
-                return str(connection.getsockname()[0])
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:  # connecting it sends nothing
+                route.connect((urlsplit(self.url).hostname or "", 1))
+                return str(route.getsockname()[0])
         except OSError as error:
-            raise ScapoError(f"no vLLM server at {self.url} ({one_line(error)})") from None
+            raise ScapoError(f"{self.url}: this machine has no IPv4 address for it ({one_line(error)})") from None
 
     async def _all(self, method: str, path: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         import aiohttp

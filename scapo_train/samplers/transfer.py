@@ -274,7 +274,7 @@ class WeightTransfer(_AllWeights):
         size = self._server.get("get_world_size")[0]["world_size"]
         address = os.environ.get(_ADDRESS) or self._server.own_address()
         load_general_plugins()  # which register other engines
-        with self._described("cannot connect"):
+        with self._described(f"cannot connect to the trainer at {address} (another address: {_ADDRESS})"):
             with socket.create_server((address, 0)) as free:
                 port = free.getsockname()[1]
             settings = NCCLTrainerInitInfo(address, port, 1 + size, rank=0)

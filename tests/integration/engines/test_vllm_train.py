@@ -129,6 +129,12 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
     sampler._llm.llm_engine.reset_encoder_cache()
 
 
+def remove_shared_memory() -> None:
+    """Removes the memory that an engine of two processes has left behind, because vLLM refuses a name in use."""
+    for left in Path("/dev/shm").glob("-tp:*-cpushm_*"):
+        left.unlink()
+
+
 @pytest.fixture
 def serve(lab: Any) -> Iterator[Callable[..., str]]:
     """Starts a vLLM server for the trainer, as ``scapo_train.samplers.connection.START`` describes, with further
@@ -136,6 +142,7 @@ def serve(lab: Any) -> Iterator[Callable[..., str]]:
     """
     running: list[subprocess.Popen[bytes]] = []
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", UPDATING: "1"}
+    environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # otherwise, each process of a server needs its own NUMA node
 
     def start(model: str, *options: str) -> str:
         with socket.socket() as probe:
@@ -274,8 +281,7 @@ def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
 @pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
 def test_two_ranks(lab: Any, size: int) -> None:
     out = lab.folder / "out.json"
-    for left in Path("/dev/shm").glob("-tp:*-cpushm_*"):  # vLLM leaves its memory behind, and refuses a name in use
-        left.unlink()
+    remove_shared_memory()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*launcher, str(RANKS), str(out), str(lab.config), f"rollout.tensor_parallel={size}"],
@@ -414,6 +420,7 @@ def test_ranks_that_shard_the_policy_send_it_to_a_server_of_two_processes(
     lab: Any, gloo: None, serve: Callable[..., str]
 ) -> None:
     out = lab.folder / "out.json"
+    remove_shared_memory()
     url = serve(load(lab.config).model.path, *GLOO, "--tensor-parallel-size", "2")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     changes = [f"rollout.server={url}", "rollout.transfer=gloo", f"run.output={lab.folder / 'run'}"]
