@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -27,8 +28,14 @@ class Group:
     """Process group with the methods of vLLM's NCCL communicator that the engine uses."""
 
     def __init__(self, info: Any, rank: int) -> None:
+        address = info.master_address, info.master_port
         self._group = stateless_init_torch_distributed_process_group(
-            info.master_address, info.master_port, rank, info.world_size, "gloo", timeout=timedelta(seconds=60)
+            *address,
+            rank,
+            info.world_size,
+            "gloo",
+            listen_socket=None if rank else socket.create_server(address),  # torchrun's own store does not suit
+            timeout=timedelta(seconds=60),
         )
 
     def broadcast(self, tensor: torch.Tensor) -> None:
