@@ -266,7 +266,7 @@ class WeightTransfer(_AllWeights):
                 "pip install -U 'vllm>=0.32'"
             ) from None
         interrupted = self._server.get("weight_info")[0]["weight_version"] == INCOMPLETE
-        if interrupted:  # without this, vLLM would count weights that have arrived before
+        if interrupted:  # without this, vLLM rejects weights of layers that arrived in part
             for path in ("start_weight_update", "finish_weight_update"):
                 with suppress(ServerFault):  # depends on how far it came
                     self._server.post(path)
