@@ -240,6 +240,9 @@ class Rollout:
             (:mod:`scapo_train.samplers.server`). If the value is empty, vLLM runs on the training GPUs. With a server,
             ``gpu_memory``, ``tensor_parallel`` and ``sleep`` have no effect.
         wait_server: Number of seconds to wait for the server at the start of the run.
+        transfer: Way in which the server receives the policy's weights (:mod:`scapo_train.samplers.transfer`): as
+            ``files``, or from GPU to GPU with ``nccl``, vLLM's engine for weight transfer. The name of another engine
+            that is registered with vLLM and has NCCL's settings is also possible.
         weights_folder: Folder in which the weights for the server are written in each step. The folder must have the
             same path on the server's machine, and must not be used by another run. If the value is empty,
             ``run.output`` is used.
@@ -265,6 +268,7 @@ class Rollout:
     mismatch_alarm: float = 0.05
     server: str = ""
     wait_server: float = 600.0
+    transfer: str = "files"
     weights_folder: str = ""
     lookahead: int = 0
     adapters: Literal["auto", "merge", "request"] = "auto"
@@ -785,6 +789,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append('rollout.server requires rollout.engine = "vllm"')
     if server and not server.startswith(("http://", "https://")):
         reasons.append(f"rollout.server must be an address such as http://127.0.0.1:8000, got {short_repr(server)}")
+    if config.rollout.transfer != "files" and not server:
+        reasons.append(f"rollout.transfer = {short_repr(config.rollout.transfer)} requires rollout.server")
     if lookahead > 1:
         reasons.append(f"rollout.lookahead must be 0 or 1, got {lookahead}")
     if lookahead and not server:

@@ -212,15 +212,28 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
     """
     with_layout = partial(experts.hub_layout, model)
     adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
-    for name, parameter in model.named_parameters():
-        if _of_adapter(name):
-            continue
-        plain = name.replace(".base_layer", "")
+    for name, plain, parameter in _without_adapters(model):
         if plain in adapted:
             weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
             yield plain, with_layout(name, (weight + _product(adapted[plain])).to(dtype))
         else:  # convert before gathering: half the traffic
             yield plain, with_layout(name, _whole(parameter.detach().to(dtype)))
+
+
+def merged_shapes(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields the names and shapes of :func:`merged_weights` in the same order, without gathering shards."""
+    for name, plain, parameter in _without_adapters(model):
+        weight = torch.empty(parameter.shape, device="meta")
+        yield plain, tuple(experts.hub_layout(model, name, weight).shape)
+
+
+def _without_adapters(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
+    """Yields the name of each parameter outside of the adapters, its name in the files on the hub, and the
+    parameter.
+    """
+    for name, parameter in model.named_parameters():
+        if not _of_adapter(name):
+            yield name, name.replace(".base_layer", ""), parameter
 
 
 def adapter_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:

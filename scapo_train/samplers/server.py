@@ -1,45 +1,37 @@
 """Sampling of responses with a vLLM server, on other GPUs or another machine than the training.
 
 The trainer sends token ids and pictures, and receives token ids, log-probabilities, and the version of the weights that
-sampled each token (``/inference/v1/generate``). ``sync`` writes the policy's weights, or only its adapters
-(:mod:`scapo_train.samplers.adapters`), to a folder that the server can read, and has the server load them under a new
-version. Responses with another version are an error: the server was restarted, or has received weights from another
-run. The module requires vLLM 0.32 or later, started with :data:`START`. The requests that load weights have no
-password: keep the server's port inside your cluster.
+sampled each token (``/inference/v1/generate``). ``sync`` sends the policy's weights, or only its adapters
+(:mod:`scapo_train.samplers.adapters`), to the server under a new version (:mod:`scapo_train.samplers.transfer`).
+Responses with another version are an error: the server was restarted, or has received weights from another run. The
+module requires vLLM 0.32 or later, started with :data:`scapo_train.samplers.connection.START`. The requests that load
+weights have no password: keep the server's port inside your cluster.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import secrets
-import shutil
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
-from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.engines.images import ImageFault, data_url
-from scapo_eval.files.json_text import dump_json, parse_json
 
 from ..config import Config
 from ..data import Prompt, Response
-from ..distributed import TIMEOUT, ProcessGroup
-from ..families.lora import adapter_weights, save_adapter
+from ..distributed import ProcessGroup
 from ..families.policy import EncodedPrompt, Policy
 from ..rollout import encode
 from .adapters import has_experts, obstacle, sent_alone
+from .connection import Server, ServerFault
+from .transfer import check_installed, make_sender
 from .vllm import (
     CHECKED_TOKENS,
     SYNCHRONIZED,
@@ -48,36 +40,15 @@ from .vllm import (
     engine_seed,
     gap_of,
     sampling_settings,
-    weights,
     with_single_image_tokens,
 )
 
-if TYPE_CHECKING:
-    import aiohttp
-
 _log = logging.getLogger(__name__)
 
-START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --dtype DTYPE"
-"""Command that starts a server for the trainer."""
-
-KEY = "VLLM_API_KEY"
-"""Environment variable with the server's key, if it has one (vLLM's own name)."""
+_Result = TypeVar("_Result")
 
 UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 """Environment variable with which, and with ``--enable-lora``, a server accepts adapters."""
-
-WEIGHTS = "weights_of_server"
-"""Folder of the weights for the server. Weights are removed when the server has read them, adapters at the next
-``sync``.
-"""
-
-_PART_BYTES = 4 << 30
-"""Maximum size of a weight file, and host memory that writing needs."""
-
-_CONNECT_SECONDS = 10.0
-
-_LOAD, _UNLOAD = "v1/load_lora_adapter", "v1/unload_lora_adapter"
-"""Paths for adapters. The replies are plain text."""
 
 
 class ServerSampler:
@@ -90,10 +61,10 @@ class ServerSampler:
         process_group: Group of all processes in the training run.
 
     Raises:
-        MissingExtra: If aiohttp is not installed.
+        MissingExtra: If aiohttp is not installed, or ``rollout.transfer`` needs vLLM.
         ScapoError: If the server does not answer within ``rollout.wait_server`` seconds, was not started as
-            :data:`START` describes, or computes other log-probabilities than the trainer with the policy's weights
-            (``rollout.check_sync``).
+            :data:`~scapo_train.samplers.connection.START` describes, or computes other log-probabilities than the
+            trainer with the policy's weights (``rollout.check_sync``).
     """
 
     sleeping_memory = 0
@@ -102,17 +73,17 @@ class ServerSampler:
         self._policy, self._process_group = policy, process_group
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
         self._max_new_tokens = config.rollout.max_new_tokens
-        self._folder = Path(config.rollout.weights_folder or config.run.output).absolute() / WEIGHTS
+        check_installed(config.rollout.transfer, process_group.device)
         self._server = Server(config.rollout.server)
         self._run: str = process_group.gather(secrets.token_hex(4))[0]
         self._syncs = 0
         self._version: str | None = None
         self.name, self._longest, settings = self._examined(config)
         self._only_adapters = sent_alone(config, self.name, _obstacle(config, policy.vlm.config, settings))
-        self._base = config.model.path, config.model.revision
-        if process_group.main:
-            self._server.post("resume")  # paused if a run was killed while it sent weights
-        process_group.gather(None)
+        device, alone = process_group.device, self._only_adapters
+        self._sender = make_sender(config, policy, self._server, self.name, device, alone)
+        if self._on_first_rank(self._connected):
+            self.sync()  # the server cannot sample
         if config.rollout.check_sync:
             self._check(config, processor)
 
@@ -128,16 +99,7 @@ class ServerSampler:
         self._process_group.gather(None)  # no rank has a request at the server
         self._syncs += 1
         version = f"{self._run}-{self._syncs}"
-        fault = self._written()
-        if self._process_group.main and fault is None:
-            try:
-                self._load(version)
-            except ScapoError as error:
-                fault = str(error)
-        if not self._only_adapters:  # vLLM reads adapters again if it has removed them from its memory
-            self._remove_files()
-        if (reason := self._process_group.gather(fault)[0]) is not None:
-            raise ScapoError(reason)
+        self._on_first_rank(partial(self._load, version), self._sender.gathered())
         self._version = version
 
     def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
@@ -186,17 +148,9 @@ class ServerSampler:
         return [response for responses in made for response in responses * copies]
 
     def close(self) -> None:
-        """Removes the run's adapters from the server, and the files for the server. The server outlives the training
-        run, and would end if a request named adapters whose files no longer exist.
-        """
-        if self._only_adapters and self._version is not None and self._process_group.main:
-            with suppress(ScapoError):
-                self._server.post(_UNLOAD, [{"lora_name": self._version}])
-        self._remove_files()
-
-    def _remove_files(self) -> None:
+        """Releases what the server keeps for this run: it outlives the run."""
         if self._process_group.main:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._sender.close()
 
     def _examined(self, config: Config) -> tuple[str, int, dict[str, Any]]:
         """Waits for the server, checks its settings, and returns its name, the maximum length of a sequence, and all of
@@ -258,67 +212,39 @@ class ServerSampler:
         if self._only_adapters:
             check_adapters(self._policy, self._process_group, encoded, self.sync, answer, self.name, self._dtype)
 
-    def _written(self) -> str | None:
-        """Gathers the weights, or only the adapters, and writes them on the first rank. All ranks must call this
-        function.
+    def _on_first_rank(
+        self, action: Callable[[], _Result], gathering: AbstractContextManager[None] | None = None
+    ) -> _Result:
+        """Returns the first rank's result of an action on every rank. Errors are raised on every rank.
 
-        Returns:
-            The reason why the weights cannot be written, or None.
+        Args:
+            action: Action that only the first rank performs.
+            gathering: Context that all ranks enter meanwhile.
         """
-        fault, part, number = None, dict[str, Tensor](), 0
-
-        def write() -> str | None:
-            nonlocal number
-            number += 1
-            try:
-                save_file(part, self._folder / f"model-{number:05d}.safetensors", {"format": "pt"})
-            except (OSError, SafetensorError) as error:
-                return self._unwritable(error)
-            part.clear()
-            return None
-
-        self._remove_files()  # adapters of the previous synchronization, or files of a run that was killed
-        if self._process_group.main:
-            try:
-                self._folder.mkdir(parents=True)
-            except OSError as error:
-                fault = self._unwritable(error)
-        if self._only_adapters:
-            adapters = adapter_weights(self._policy.vlm, self._dtype)
-            if self._process_group.main and fault is None:
+        fault = result = None
+        with gathering or nullcontext():
+            if self._process_group.main:
                 try:
-                    save_adapter(adapters, self._policy.vlm, *self._base, self._folder)
-                except (OSError, SafetensorError) as error:
-                    fault = self._unwritable(error)
-            return fault
-        for name, weight in weights(self._policy, self._dtype):  # collective: continues after a fault
-            if not self._process_group.main or fault is not None:
-                continue
-            part[name] = weight.to("cpu").contiguous()
-            if sum(tensor.nbytes for tensor in part.values()) >= _PART_BYTES:
-                fault = write()
-        return write() if self._process_group.main and fault is None and part else fault
+                    result = action()
+                except ScapoError as error:
+                    fault = str(error)
+        reason, found = self._process_group.gather((fault, result))[0]
+        if reason is not None:
+            raise ScapoError(reason)
+        return found
 
-    def _unwritable(self, error: Exception) -> str:
-        return f"{self._folder}: the weights for the server cannot be written: {_one_line(error)}"
+    def _connected(self) -> bool:
+        """Prepares the server for the first weights. Returns True if its present weights are incomplete."""
+        incomplete = self._sender.connect()
+        self._server.post("resume")  # paused if a run was killed while it sent weights
+        return incomplete
 
     def _load(self, version: str) -> None:
-        """Has the server load the weights in the folder, under a new version."""
-        ask, folder = self._server.post, str(self._folder)
+        """Has the server load the weights under a new version."""
+        ask = self._server.post
         ask("pause?mode=wait")  # a request must not be sampled with two versions
         try:
-            try:
-                if self._only_adapters:
-                    ask(_LOAD, [{"lora_name": version, "lora_path": folder}])
-                    if self._version is not None:
-                        ask(_UNLOAD, [{"lora_name": self._version}])
-                else:
-                    ask("collective_rpc", [{"method": "reload_weights", "kwargs": {"weights_path": folder}}])
-            except ServerFault as error:
-                raise ScapoError(
-                    f"{self.name} does not load the policy's weights from {self._folder}: {error.why}; the server must "
-                    "have the same model, and see this folder (rollout.weights_folder)"
-                ) from None
+            self._sender.send(version)
             (cleared,) = ask("reset_prefix_cache")
             if not cleared["success"]:
                 raise ScapoError(f"{self.name} keeps its prefix cache: a request is still running")
@@ -384,106 +310,6 @@ class ServerSampler:
         return responses
 
 
-class ServerFault(ScapoError):
-    """Error that is raised if a server rejects a request.
-
-    Attributes:
-        status: HTTP status.
-        why: Reason from the server.
-    """
-
-    def __init__(self, message: str, status: int, why: str) -> None:
-        super().__init__(message)
-        self.status, self.why = status, why
-
-
-class Server:
-    """Connection to a vLLM server.
-
-    Args:
-        url: Address, ``http://HOST:PORT``.
-
-    Raises:
-        MissingExtra: If aiohttp is not installed.
-    """
-
-    def __init__(self, url: str) -> None:
-        if find_spec("aiohttp") is None:
-            raise MissingExtra("http", "rollout.server")
-        self.url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY, "").strip():
-            self._headers["Authorization"] = f"Bearer {key}"
-
-    def post(self, path: str, bodies: Sequence[dict[str, Any]] = ({},)) -> list[Any]:
-        """Sends requests to a path at the same time, and returns the parsed replies in the order of the requests.
-
-        Raises:
-            ServerFault: If the server rejects a request.
-            ScapoError: If the server cannot be reached or does not answer.
-        """
-        return asyncio.run(self._all("POST", path, bodies))
-
-    def get(self, path: str) -> list[Any]:
-        """Requests a path. Returns a list with the parsed reply. Raises the same errors as :meth:`post`."""
-        return asyncio.run(self._all("GET", path, [{}]))
-
-    def wait(self, seconds: float) -> None:
-        """Waits until the server answers.
-
-        Raises:
-            ScapoError: If the server has not answered after the given time.
-        """
-        end, told = time.monotonic() + seconds, False
-        while True:
-            try:
-                self.get("health")
-                return
-            except ServerFault:
-                raise
-            except ScapoError as error:
-                if time.monotonic() >= end:
-                    remedy = f"start it with {START}, or wait for longer (rollout.wait_server)"
-                    raise ScapoError(f"{error}; {remedy}") from None
-                if not told:
-                    _log.info("%s; waiting for it, up to %.0f s (rollout.wait_server)", error, seconds)
-                told = True
-                time.sleep(1)
-
-    async def _all(self, method: str, path: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT.total_seconds(), sock_connect=_CONNECT_SECONDS)
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=self._headers
-        ) as session:
-            return await asyncio.gather(*(self._one(session, method, path, body) for body in bodies))
-
-    async def _one(self, session: aiohttp.ClientSession, method: str, path: str, body: dict[str, Any]) -> Any:
-        import aiohttp
-
-        data = dump_json(body) if method == "POST" else None
-        try:
-            async with session.request(method, f"{self.url}/{path}", data=data, allow_redirects=False) as reply:
-                content = await reply.read()
-        except aiohttp.ClientConnectorError as error:
-            raise ScapoError(f"no vLLM server at {self.url} ({_one_line(error)})") from None
-        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
-            raise ScapoError(f"the vLLM server at {self.url} did not answer ({_one_line(error)})") from None
-        if reply.status != 200:
-            why = _reason(content) or str(reply.reason)
-            message = f"the vLLM server at {self.url} rejects {path.partition('?')[0]} (HTTP {reply.status}: {why})"
-            if reply.status in (403, 404):
-                message += f"; start it with {START}"
-            elif reply.status == 401:
-                message += f"; set {KEY}"
-            raise ServerFault(message, reply.status, why)
-        try:
-            return parse_json(content) if content and path not in (_LOAD, _UNLOAD) else None
-        except ValueError:
-            raise ScapoError(f"{self.url}/{path.partition('?')[0]}: not JSON; is it a vLLM server?") from None
-
-
 def _obstacle(config: Config, model: Any, info: dict[str, Any]) -> str | None:
     """Returns the reason why a server cannot add the adapters itself, or None.
 
@@ -502,19 +328,3 @@ def _obstacle(config: Config, model: Any, info: dict[str, Any]) -> str | None:
     if settings["parallel_config"]["data_parallel_size"] > 1:
         return "with data parallelism, only one of the server's processes would know the adapters"
     return obstacle(config, has_experts(model), settings["device_config"]["device"])
-
-
-def _reason(content: bytes) -> str:
-    """Returns the message in the body of an error."""
-    try:
-        body = parse_json(content)
-    except ValueError:
-        return ""
-    error = body.get("error", body.get("detail")) if isinstance(body, dict) else None
-    if isinstance(error, dict):
-        error = error.get("message")
-    return _one_line(error) if error else ""
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

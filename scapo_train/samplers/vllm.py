@@ -39,6 +39,7 @@ from ..families.lora import (
     adapted_layers,
     adapter_weights,
     adapters_off,
+    merged_shapes,
     merged_weights,
     save_adapter,
     trial_adapters,
@@ -545,6 +546,11 @@ def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     :func:`~scapo_train.families.lora.merged_weights`.
     """
     return merged_weights(policy.vlm, dtype)
+
+
+def shapes(policy: Policy) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields the names and shapes of :func:`weights` in the same order. Only ``weights`` gathers shards."""
+    return merged_shapes(policy.vlm)
 
 
 def _imported() -> Any:

@@ -24,7 +24,7 @@ from scapo_train.config import Lora, Model  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families import experts  # noqa: E402
-from scapo_train.families.lora import adapter_weights, adapters_off  # noqa: E402
+from scapo_train.families.lora import adapter_weights, adapters_off, merged_shapes, merged_weights  # noqa: E402
 from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
@@ -74,6 +74,8 @@ def test_adapters_are_pefts_own(
     base, merged = (auto.from_pretrained(tmp_path / name, dtype=torch.float64) for name in ("base", "merged"))
     exact_experts(base, merged)
     assert merged.state_dict().keys() == base.state_dict().keys()
+    sent = [(name, tuple(weight.shape)) for name, weight in merged_weights(policy.vlm, torch.float64)]
+    assert list(merged_shapes(policy.vlm)) == sent
     with torch.no_grad(), adapters_off(policy):
         reference = policy(batch).logprob
     prompt = prompts.take([0])[0]

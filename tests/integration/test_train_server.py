@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("aiohttp")
 
-from scapo_eval.base.errors import InputError, ScapoError  # noqa: E402
+from scapo_eval.base.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_eval.engines.hf import image_tokens, load_processor  # noqa: E402
 from scapo_train import trainer, update  # noqa: E402
 from scapo_train.checkpoint.save import export  # noqa: E402
@@ -35,8 +35,9 @@ from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.policy import EncodedPrompt, Policy  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
-from scapo_train.samplers import server as module  # noqa: E402
-from scapo_train.samplers.server import WEIGHTS, ServerSampler  # noqa: E402
+from scapo_train.samplers import transfer as module  # noqa: E402
+from scapo_train.samplers.server import ServerSampler  # noqa: E402
+from scapo_train.samplers.transfer import INCOMPLETE, WEIGHTS  # noqa: E402
 from scapo_train.trainer import Trainer, train  # noqa: E402
 
 pytestmark = [
@@ -313,6 +314,139 @@ def test_weights_that_cannot_be_written(lab: Any, serve: Any) -> None:
         bench.sampler().sync()
 
 
+CONNECTED = ("shutdown_weight_transfer_engine", "init_weight_transfer_engine", "resume")
+TRANSFERRED = (
+    "pause",
+    "update_weight_version",
+    "start_weight_update",
+    "update_weights",
+    "finish_weight_update",
+    *LOADED[2:],
+)
+
+
+@pytest.fixture
+def wired(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Returns a function that starts a server which accepts transfers."""
+    put = lambda modules, name, module: monkeypatch.setitem(modules, name, module)  # noqa: E731
+    engine = stand_in_server.install_transfer(put)
+
+    def start(dtype: str = "float64", rank: int = 0) -> Any:
+        server = serve(dtype, rank)
+        server.info["weight_transfer_config"], server.senders = {"backend": "queue"}, engine.made
+        return server
+
+    return start
+
+
+QUEUE = (EXACT, "rollout.transfer=queue")
+
+
+@pytest.mark.parametrize("changes", [(), ("lora.rank=8",)], ids=["full", "merged"])
+def test_weights_are_transferred_by_vllm(lab: Any, wired: Any, changes: tuple[str, ...]) -> None:
+    server = wired()
+    bench = Bench(lab, server, *QUEUE, *changes)
+    sampler = bench.sampler()  # with its own check
+    assert server.calls[: len(CONNECTED)] == list(CONNECTED)
+    (engine,) = server.senders
+    assert (engine.settings.master_address, engine.settings.world_size) == ("127.0.0.1", 3)
+    bench.change()
+    stale = bench.greedy(sampler)
+    server.calls.clear()
+    sampler.sync()
+    assert server.calls == list(TRANSFERRED)
+    assert bench.greedy(sampler) == bench.own() != stale
+    assert not (bench.config.run.output / Path(WEIGHTS)).exists()
+    sampler.close()
+    assert engine.closed
+    assert not server.connected
+
+
+@pytest.mark.parametrize("updating", [False, True])
+def test_a_transfer_of_a_run_that_was_killed_is_ended(lab: Any, wired: Any, updating: bool) -> None:
+    server = wired()
+    server.connected, server.updating, server.paused, server.version = True, updating, True, INCOMPLETE
+    server.engine._fill(float("nan"))
+    bench = Bench(lab, server, *QUEUE)
+    sampler = bench.sampler()
+    ended = ["start_weight_update", "finish_weight_update", *CONNECTED]
+    assert server.calls[: len(ended) + 1] == [*ended, TRANSFERRED[0]]  # nothing is sampled before
+    assert bench.greedy(sampler) == bench.own()
+
+
+def test_only_adapters_are_sent_as_files(lab: Any, wired: Any) -> None:
+    pytest.importorskip("peft")
+    server = wired("float64", 8)
+    bench = Bench(lab, server, *QUEUE, "lora.rank=8")
+    sampler = bench.sampler()
+    assert server.senders == []
+    assert bench.greedy(sampler) == bench.own()
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "said"),
+    [
+        (
+            lambda s: s.info.update(weight_transfer_config={"backend": "ipc"}),
+            QUEUE,
+            r"was not started for rollout\.transfer = .queue.: start it with --weight-transfer-config '{.backend.: .q",
+        ),
+        (
+            lambda s: s.info.update(weight_transfer_config={"backend": "other"}),
+            (EXACT, "rollout.transfer=other"),
+            r"cannot connect to the trainer at 127\.0\.0\.1 .* by other: Invalid weight transfer backend: oth",
+        ),
+        (
+            lambda s: None,
+            (EXACT, "rollout.transfer=nccl"),
+            r"nccl\" needs GPUs for training, not a CPU: set it to \"fi",
+        ),
+        (
+            lambda s: broken(s, "init_weight_transfer_engine", 500, "no route"),
+            QUEUE,
+            r"VLLM_HOST_IP\) by queue: the vLLM server at \S+ rejects init_weight_transfer_engine \(HTTP 500",
+        ),
+        (
+            lambda s: broken(s, "update_weights", 500, "no module named\nx"),
+            QUEUE,
+            r"does not receive the policy's weights by queue: .* rejects update_weights \(HTTP 500: no module named",
+        ),
+        (
+            lambda s: s.__dict__.update(_init_weight_transfer_engine=lambda body: None),  # as after a restart
+            QUEUE,
+            r"rejects update_weights \(HTTP 500: NCCL weight transfer not initialized",
+        ),
+    ],
+)
+def test_faults_of_a_transfer_are_one_line(
+    lab: Any, wired: Any, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Any], Any], changes: Any, said: str
+) -> None:
+    server, gathered, whole = wired(), list[int](), module.weights
+
+    def counted(policy: Policy, dtype: Any) -> Any:
+        gathered.append(0)
+        for each in whole(policy, dtype):
+            yield each
+            gathered[-1] += 1
+
+    monkeypatch.setattr(module, "weights", counted)
+    bench = Bench(lab, server, *changes)
+    fault(server)
+    with pytest.raises(ScapoError, match=said) as raised:
+        bench.sampler()
+    assert "\n" not in str(raised.value)
+    assert not server.paused
+    assert set(gathered) <= {len(list(whole(bench.policy, torch.float64)))}  # other ranks wait for all
+
+
+def test_a_transfer_needs_vllm_with_the_trainer(lab: Any, wired: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(lab, wired(), *QUEUE)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r'^rollout\.transfer = "queue" needs the extra .vllm.: .*pip install'):
+        bench.sampler()
+    monkeypatch.undo()
+
+
 def test_it_waits_for_a_server_that_starts(
     lab: Any, serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,7 +456,7 @@ def test_it_waits_for_a_server_that_starts(
     waits: list[float] = []
     asked = server.answer
     monkeypatch.setattr(server, "answer", lambda path, body: asked(path, body) if len(waits) == 2 else bad())
-    monkeypatch.setattr(module.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
 
     def bad() -> Any:
         raise ConnectionResetError

@@ -494,7 +494,7 @@ def test_two_ranks(lab: Any) -> None:
     for first, second in found.values():
         assert first["greedy"] + second["greedy"] == own[:3]  # two prompts and one
         assert first["executor"] == second["executor"] == "external_launcher"
-        assert first["names"] == second["names"]
+        assert first["names"] == second["names"] == first["declared"]
         assert first["learned"] != first["greedy"]
         assert first["learned"] == first["trainer"]
         assert second["learned"] == second["trainer"]

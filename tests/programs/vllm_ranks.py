@@ -25,7 +25,7 @@ from scapo_train.data import Prompts, read_prompts
 from scapo_train.distributed import ProcessGroup, join_process_group, leave
 from scapo_train.model import load_policy
 from scapo_train.rollout import PolicySampler, encode
-from scapo_train.samplers.vllm import VllmSampler, weights
+from scapo_train.samplers.vllm import VllmSampler, shapes, weights
 
 
 def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, Any]:
@@ -52,7 +52,8 @@ def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, A
     sampler.sync()
     return {
         "executor": engine.given["distributed_executor_backend"],
-        "names": [name for name, _ in weights(policy, torch.float64)],
+        "names": [(name, list(weight.shape)) for name, weight in weights(policy, torch.float64)],
+        "declared": list(shapes(policy)),
         "asked": asked,
         "greedy": first,
         "learned": greedy(sampler),

@@ -99,6 +99,7 @@ def test_settings_that_have_no_effect_are_refused() -> None:
             corrected,
             r"rollout\.lookahead requires rollout\.server: on the train",
         ),
+        ({"engine": "vllm", "transfer": "nccl"}, {}, r"rollout\.transfer = 'nccl' requires rollout\.server"),
         ({}, {"correction_level": "sequence"}, r"loss\.correction_level requires loss\.engine_correction"),
     ):
         with pytest.raises(ValueError, match=said):

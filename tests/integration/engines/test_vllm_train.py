@@ -6,6 +6,7 @@ There is one engine per family, because a start takes half a minute. The measure
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ from scapo_train.distributed import ProcessGroup
 from scapo_train.families.policy import EncodedPrompt, Policy
 from scapo_train.model import load_policy, processor_of
 from scapo_train.rollout import PolicySampler, encode
+from scapo_train.samplers import transfer
 from scapo_train.samplers.server import UPDATING, ServerSampler
+from scapo_train.samplers.transfer import INCOMPLETE, WeightTransfer
 from scapo_train.samplers.vllm import LARGEST_GAP, VllmSampler, _pixels, _unpacked
 from scapo_train.trainer import train
 from scapo_train.update import Updater
@@ -47,7 +50,10 @@ pytestmark = pytest.mark.usefixtures("quiet_loggers")
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 SETTINGS = ("rollout.engine=vllm", "rollout.sleep=false", "rollout.gpu_memory=0.2")
 GROUP = ProcessGroup(0, 1, torch.device("cpu"))
-RANKS = Path(__file__).resolve().parents[2] / "programs" / "vllm_real_ranks.py"
+PROGRAMS = Path(__file__).resolve().parents[2] / "programs"
+RANKS = PROGRAMS / "vllm_real_ranks.py"
+METADATA = WeightTransfer.metadata
+GLOO = ("--weight-transfer-config", json.dumps({"backend": "gloo"}))
 
 
 def with_calm_attention(folder: Path) -> None:
@@ -123,13 +129,20 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
     sampler._llm.llm_engine.reset_encoder_cache()
 
 
+def remove_shared_memory() -> None:
+    """Removes the memory that an engine of two processes has left behind, because vLLM refuses a name in use."""
+    for left in Path("/dev/shm").glob("-tp:*-cpushm_*"):
+        left.unlink()
+
+
 @pytest.fixture
 def serve(lab: Any) -> Iterator[Callable[..., str]]:
-    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.server.START`` describes, with further options,
-    and returns its address.
+    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.connection.START`` describes, with further
+    options, and returns its address.
     """
     running: list[subprocess.Popen[bytes]] = []
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", UPDATING: "1"}
+    environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # otherwise, each process of a server needs its own NUMA node
 
     def start(model: str, *options: str) -> str:
         with socket.socket() as probe:
@@ -146,6 +159,19 @@ def serve(lab: Any) -> Iterator[Callable[..., str]]:
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@pytest.fixture
+def gloo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers an engine for weight transfer over gloo in this process, and as a plugin of vLLM in those it starts."""
+    record = tmp_path / "vllm_gloo-0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-gloo\nVersion: 0\n")
+    (record / "entry_points.txt").write_text("[vllm.general_plugins]\ngloo = vllm_gloo:register\n")
+    (tmp_path / "vllm_gloo.py").write_bytes((PROGRAMS / "vllm_gloo.py").read_bytes())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("vllm_gloo").register()
 
 
 @pytest.fixture(scope="module")
@@ -255,11 +281,13 @@ def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
 @pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
 def test_two_ranks(lab: Any, size: int) -> None:
     out = lab.folder / "out.json"
-    for left in Path("/dev/shm").glob("-tp:*-cpushm_*"):  # vLLM leaves its memory behind, and refuses a name in use
-        left.unlink()
+    remove_shared_memory()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launcher, str(RANKS), str(out), str(lab.config), str(size)], capture_output=True, text=True, timeout=1200
+        [*launcher, str(RANKS), str(out), str(lab.config), f"rollout.tensor_parallel={size}"],
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     for rank in json.loads(out.read_text()):
@@ -269,15 +297,20 @@ def test_two_ranks(lab: Any, size: int) -> None:
         assert after < LARGEST_GAP
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["colocated", "look-ahead"])
-def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any, serve: Callable[..., str], ahead: bool) -> None:
+@pytest.mark.parametrize("way", ["colocated", "look-ahead", "transfer"])
+def test_a_run_that_is_killed_goes_on_to_the_same_end(
+    lab: Any, gloo: None, serve: Callable[..., str], way: str
+) -> None:
     """Kills the complete command with SIGKILL (rollouts, update, synchronization, checkpoints, export), and runs it
-    again.
+    again. A transfer is killed when the server has received a part of the weights.
     """
     engine = list(SETTINGS)
-    if ahead:
+    if way == "look-ahead":
         url = serve(load(lab.config).model.path)
         engine = ["rollout.engine=vllm", f"rollout.server={url}", "rollout.lookahead=1", "loss.engine_correction=2"]
+    if way == "transfer":
+        url = serve(load(lab.config).model.path, *GLOO)
+        engine = ["rollout.engine=vllm", f"rollout.server={url}", "rollout.transfer=gloo"]
     changes = [*engine, "optim.lr=0.01", "run.steps=3"]
 
     def command(name: str, *more: str) -> list[str]:
@@ -286,12 +319,14 @@ def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any, serve: Callable[
     whole = subprocess.run(command("whole"), capture_output=True, text=True, timeout=1200)
     assert whole.returncode == 0, whole.stderr[-3000:]
     assert "log-probabilities as the trainer's" in whole.stderr
-    process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL, start_new_session=True)
-    while not (lab.folder / "killed/checkpoints/step-000001/state.json").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    environment = {**os.environ, "GLOO_KILL": "4"}  # of the check, of the start, and of the first two steps
+    process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL, start_new_session=True, env=environment)
+    if way != "transfer":
+        while not (lab.folder / "killed/checkpoints/step-000001/state.json").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(600) == -signal.SIGKILL
     again = subprocess.run(command("killed", "--resume", "auto"), capture_output=True, text=True, timeout=1200)
     assert again.returncode == 0, again.stderr[-3000:]
     one, other = (
@@ -312,12 +347,16 @@ def served(bench: Bench, url: str, lab: Any) -> list[str]:
     return [model, output, "rollout.engine=vllm", f"rollout.server={url}"]
 
 
-@pytest.mark.parametrize("family", FAMILIES[:3])  # on a CPU, experts are repacked, and a server cannot undo this
+# on a CPU, experts are repacked; the engine that is made for the test undoes this, as a server does not with files
+@pytest.mark.parametrize(
+    ("family", "way"), [*((family, "files") for family in FAMILIES[:3]), *((family, "gloo") for family in FAMILIES)]
+)
 def test_a_server_has_the_policys_weights_before_and_after_an_update(
-    lab: Any, tiny: ModuleType, serve: Callable[..., str], family: str
+    lab: Any, tiny: ModuleType, gloo: None, serve: Callable[..., str], family: str, way: str
 ) -> None:
     bench = Bench(lab, tiny, family)
-    bench.config = load(lab.config, served(bench, serve(bench.config.model.path), lab))
+    changes = served(bench, serve(bench.config.model.path, *(GLOO if way == "gloo" else ())), lab)
+    bench.config = load(lab.config, [*changes, f"rollout.transfer={way}"])
     sampler = ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
     sampler.sync()
     first = sampler.sample(bench.encoded, 1, 4, 1.0)
@@ -333,6 +372,69 @@ def test_a_server_has_the_policys_weights_before_and_after_an_update(
     assert bench.same_greedy(sampler) == 1.0
 
 
+def test_a_transfer_that_fails_ends_with_a_reason_and_another_run_goes_on(
+    lab: Any, tiny: ModuleType, gloo: None, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(lab, tiny, "qwen2_5_vl")
+    changes = served(bench, serve(bench.config.model.path, *GLOO), lab)
+    bench.config = load(lab.config, [*changes, "rollout.transfer=other"])
+
+    def sampler() -> ServerSampler:
+        return ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
+
+    with pytest.raises(ScapoError, match=r"was not started for rollout\.transfer = .other.: start it with --weight-t"):
+        sampler()
+    bench.config = load(lab.config, [*changes, "rollout.transfer=gloo"])
+    first = sampler()
+    whole = transfer.weights
+
+    def misnamed(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name.replace("1.self_attn.k_", "1.self_attn.x_"), weight) for name, weight in whole(policy, dtype))
+
+    monkeypatch.setattr(transfer, "weights", misnamed)
+    with pytest.raises(
+        ScapoError, match=r"does not receive the policy's weights by gloo: WeightSource metadata\(\) di"
+    ):
+        first.sync()
+    monkeypatch.undo()
+    again = sampler()
+    monkeypatch.setattr(
+        WeightTransfer,
+        "metadata",
+        lambda self: [SimpleNamespace(**{**vars(each), "name": f"{each.name}.x"}) for each in METADATA(self)],
+    )
+    monkeypatch.setattr(type(again._sender._engine), "_checked_iter", staticmethod(lambda source, meta: source))
+    with pytest.raises(ScapoError, match=r"by gloo: .*the vLLM server at \S+ rejects update_weights \(HTTP 500: "):
+        again.sync()
+    monkeypatch.undo()
+    assert again._server.get("weight_info") == [{"weight_version": INCOMPLETE}]
+    bench.change()
+    last = sampler()
+    assert bench.gap(last.sample(bench.encoded, 2, 4, 1.0)) < LARGEST_GAP
+    last._server.post("shutdown_weight_transfer_engine")  # as after a restart
+    with pytest.raises(ScapoError, match=r"rejects update_weights \(HTTP 500: .*not initialized"):
+        last.sync()
+
+
+def test_ranks_that_shard_the_policy_send_it_to_a_server_of_two_processes(
+    lab: Any, gloo: None, serve: Callable[..., str]
+) -> None:
+    out = lab.folder / "out.json"
+    remove_shared_memory()
+    url = serve(load(lab.config).model.path, *GLOO, "--tensor-parallel-size", "2")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    changes = [f"rollout.server={url}", "rollout.transfer=gloo", f"run.output={lab.folder / 'run'}"]
+    done = subprocess.run(
+        [*launcher, str(RANKS), str(out), str(lab.config), *changes], capture_output=True, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in json.loads(out.read_text()):
+        before, stale, after = rank["gaps"]
+        assert before < LARGEST_GAP
+        assert stale > 0.1
+        assert after < LARGEST_GAP
+
+
 def test_a_server_adds_the_policys_adapters_to_its_own_weights(
     lab: Any, tiny: ModuleType, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +446,7 @@ def test_a_server_adds_the_policys_adapters_to_its_own_weights(
         return ServerSampler(bench.config, bench.policy, bench.processor, GROUP)  # with its own check
 
     first = sampler()
-    monkeypatch.setattr("scapo_train.samplers.server.weights", None)  # an error, if it is called
+    monkeypatch.setattr(transfer, "weights", None)  # an error, if it is called
     for seed in (1, 2):
         bench.learn(seed)
         assert bench.gap(first.sample(bench.encoded, 2, 4, 1.0)) > 0.01  # the server has the former adapters
