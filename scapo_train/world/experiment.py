@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from .judge import judge_of
 from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
+from .shorten import Shortening, shorten
 
 _log = logging.getLogger(__name__)
 
@@ -57,12 +58,15 @@ class Scheme:
         settings: Settings that differ from ``world.toml``.
         on_pairs: True if the scheme trains on pairs of samples from the start model, False if it trains on rollouts.
         foreign: True if the captions of the scheme are imported from another project.
+        shortens: Name of the scheme whose model is trained on its own shortened captions (``shorten.py``), or an empty
+            string.
     """
 
     title: str
     settings: tuple[str, ...] = ()
     on_pairs: bool = False
     foreign: bool = False
+    shortens: str = ""
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -132,6 +136,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "boundary": Scheme("SCAPO, boundaries times 5", _own("boundary")),
     "boundary_half": Scheme("SCAPO, r_h 0.5, boundaries times 5", _own("boundary", "credit.r_h=0.5")),
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
+    "short": Scheme("SCAPO, shortened captions", shortens="scapo"),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
@@ -241,7 +246,9 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     done = {trial for trial in trials if finished(trial.run(folder), steps) and _is_described(trial.run(folder))}
     for kernels in sorted({trial.kernels for trial in trials}):
         wanted = [trial for trial in trials if trial.kernels == kernels and trial not in done]
-        _all(jobs, kernels, _train_and_describe, [(folder, trial, steps) for trial in wanted])
+        for continues in (False, True):  # a scheme that continues another trial runs after all of these
+            calls = [(folder, trial, steps) for trial in wanted if bool(SCHEMES[trial.scheme].shortens) == continues]
+            _all(jobs, kernels, _train_and_describe, calls)
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
@@ -332,6 +339,12 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
             raise InputError(reason, path=str(run / "model"))
         return run
     if finished(run, steps):
+        return run
+    if teacher := SCHEMES[trial.scheme].shortens:
+        aligned = train(folder, replace(trial, scheme=teacher), steps)
+        _log.info("%s, seed %d: training on shortened captions", trial.title, trial.seed)
+        longest = load(start / "world.toml").rollout.max_new_tokens
+        shorten(aligned, run, WORLDS[folder.name], longest, steps, trial.seed, Shortening())
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)

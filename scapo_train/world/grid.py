@@ -36,6 +36,7 @@ from ..config import parse_toml
 from .experiment import SCHEMES, Measured, Trial, describe, measure, one_thread, prepare, train
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
+from .shorten import Shortening
 
 START = "start"
 """The scheme of results that are the start model's."""
@@ -184,8 +185,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def design_of(key: Key) -> str:
     """Returns a hash of a trial's design: the rules of the world, the lessons and the settings of the scheme."""
-    settings = SCHEMES[key.scheme].settings if key.scheme != START else ()
+    scheme = None if key.scheme == START else SCHEMES[key.scheme]
+    settings = scheme.settings if scheme else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
+    if scheme and scheme.shortens:
+        named += [*SCHEMES[scheme.shortens].settings, str(Shortening())]
     world, lessons = (
         {name: value for name, value in asdict(rules).items() if value != getattr(type(rules)(), name)}
         for rules in (WORLDS[key.world], LESSONS[key.lessons])

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,22 +150,49 @@ def speak(
     policy: SharedPolicy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
 ) -> None:
     """Trains the language model to write captions from the features of the tower."""
-    pool = _encoded(policy, processor, world, lessons.scenes, random)
-    prompt, positions, following = _prompt(policy, processor)
+    pool = encoded(policy, processor, world, lessons.scenes, random)
+
+    def texts_of(k: int) -> list[str]:
+        return [caption_of(world, pool[k][0], random) for _ in range(lessons.captions)]
+
+    imitate(policy, processor, [vision for _, vision in pool], texts_of, steps, lessons.pictures, lessons.lr, random)
+
+
+def imitate(
+    policy: SharedPolicy,
+    processor: Any,
+    visions: Sequence[Vision],
+    texts_of: Callable[[int], Sequence[str]],
+    steps: int,
+    pictures: int,
+    lr: float,
+    random: np.random.Generator,
+) -> None:
+    """Trains the language model on captions.
+
+    Args:
+        policy: Model.
+        processor: Processor of the model.
+        visions: Features of each picture.
+        texts_of: Function that returns the captions of a picture, given its index.
+        steps: Number of steps.
+        pictures: Number of random pictures per step.
+        lr: Peak learning rate.
+        random: Random number generator.
+    """
+    prompt, positions, following = question(policy, processor)
     words = processor.tokenizer
     parameters = [p for p in policy.parameters() if p.requires_grad]
     policy.train()
-    for step, update in _updates(parameters, steps, lessons.lr):
+    for step, update in _updates(parameters, steps, lr):
         rows = []
-        for k in random.integers(len(pool), size=lessons.pictures).tolist():
-            scene, vision = pool[k]
-            texts = [caption_of(world, scene, random) for _ in range(lessons.captions)]
-            answers = [[*ids, words.eos_token_id] for ids in words(texts).input_ids]
-            rows.append(PackedRow(prompt, positions, following, vision, answers))
+        for k in random.integers(len(visions), size=pictures).tolist():
+            answers = [[*ids, words.eos_token_id] for ids in words(texts_of(k)).input_ids]
+            rows.append(PackedRow(prompt, positions, following, visions[k], answers))
         loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
         update(loss)
         if step % 50 == 0 or step == steps:
-            _log.info("speaking of the %s world %d/%d: loss %.3f", world.name, step, steps, loss.item())
+            _log.info("speaking %d/%d: loss %.3f", step, steps, loss.item())
     policy.eval()
 
 
@@ -175,16 +202,16 @@ def caption_of(world: World, scene: Scene, random: np.random.Generator) -> str:
 
 
 @torch.no_grad()
-def _encoded(
+def encoded(
     policy: SharedPolicy, processor: Any, world: World, number: int, random: np.random.Generator
 ) -> list[tuple[Scene, Vision]]:
     """Returns random scenes, each with the features that the tower computes for a picture."""
-    encoded: list[tuple[Scene, Vision]] = []
+    found: list[tuple[Scene, Vision]] = []
     for start in range(0, number, 64):
         scenes = [draw_scene(world, random) for _ in range(min(64, number - start))]
         features = _features(policy, processor, world, scenes, random)
-        encoded += [(scene, Vision(embeds)) for scene, embeds in zip(scenes, features, strict=True)]
-    return encoded
+        found += [(scene, Vision(embeds)) for scene, embeds in zip(scenes, features, strict=True)]
+    return found
 
 
 def _features(
@@ -196,7 +223,7 @@ def _features(
     return tuple(getattr(features, "pooler_output", features))
 
 
-def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
+def question(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
     """Returns the token ids and the positions of the prompt, which is the same for all pictures, and the first position
     after the prompt.
     """

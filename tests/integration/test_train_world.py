@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,17 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 from filelock import FileLock  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 
 from scapo_train import trainer  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.world import __main__ as command  # noqa: E402
-from scapo_train.world import experiment, files, grid, preference, pretrain  # noqa: E402
+from scapo_train.world import experiment, files, grid, preference, pretrain, shorten  # noqa: E402
 from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
+from scapo_train.world.language import repeats  # noqa: E402
 from scapo_train.world.pictures import SIDE, WORLDS, Scene, World  # noqa: E402
 from scapo_train.world.pretrain import Lessons  # noqa: E402
+from scapo_train.world.shorten import Shortening  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -137,6 +141,49 @@ def test_pairs_by_cap_score_teach_more_of_it(start: Path, tmp_path: Path, scheme
         assert last["margin"] > 0
         rows.append(last["evaluation_cap_score"] - first["evaluation_cap_score"])
     assert np.mean(rows) >= 0.03
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("There is a dog. A cat sits. There is a dog. A cat sits.", "There is a dog. A cat sits."),
+        (" There is a dog.  There is a dog. There is a cat. There is", "There is a dog. There is a cat. There is"),
+        ("There is a dog. There is a dog and a cat.", "There is a dog. There is a dog and a cat."),
+    ],
+)
+def test_only_repeated_sentences_are_deleted(text: str, expected: str) -> None:
+    assert shorten.shortened(text) == expected
+    assert repeats([expected]) == 0
+
+
+def test_an_aligned_model_is_trained_on_its_shortened_captions(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    own = tmp_path / "plain" / "seed-0"
+    shutil.copytree(start, own)
+    settings = (own / "world.toml").read_text().replace(json.dumps(str(start))[1:-1], json.dumps(str(own))[1:-1])
+    (own / "world.toml").write_text(re.sub("max_new_tokens = .*", "max_new_tokens = 64", settings))
+    for module in (files, pretrain):
+        monkeypatch.setattr(module, "draw_scene", uneven_scene)
+    monkeypatch.setattr(experiment, "Shortening", lambda: Shortening(scenes=96, steps=40, pictures=16))
+    # captions of few lessons hardly repeat, so that another cut stands in for the deletion
+    monkeypatch.setattr(shorten, "shortened", lambda text: text.partition(". ")[0].rstrip(".") + ".")
+    run = experiment.train(tmp_path / "plain", Trial("short", 0), 1)
+    teacher = own / "runs" / "scapo"
+    assert experiment.finished(teacher, 1)
+    assert experiment.finished(run, 1)
+    before, after = (load_file(folder / "model" / "model.safetensors") for folder in (teacher, run))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if "visual" not in name}
+    for folder in (teacher, run):
+        experiment.describe(folder / "model", own)
+    words = [experiment.measure(folder).greedy.words for folder in (teacher, run)]
+    assert words[1] < 0.8 * words[0]
+    written = (run / "metrics.jsonl").stat().st_mtime_ns
+    assert experiment.train(tmp_path / "plain", Trial("short", 0), 1) == run
+    assert (run / "metrics.jsonl").stat().st_mtime_ns == written
 
 
 def test_a_finished_experiment_is_not_done_again(

@@ -1,0 +1,98 @@
+"""Supervised training of an aligned model on its own captions without repeated sentences.
+
+After alignment, greedy captions often repeat a sentence. A repeated sentence changes no score, because each object is
+counted once per caption, so deleting it from a caption costs no coverage. The aligned model describes new pictures by
+greedy decoding, repeated sentences are deleted, and the model is trained on these captions. No ground truth is used.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from scapo_eval.engines.hf import load_processor
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
+
+from ..data import Prompt, PromptRecord
+from ..families.packing import Vision
+from ..families.shared import SharedPolicy, SharedPrompt
+from ..rollout import PolicySampler
+from .pictures import World
+from .pretrain import encoded, imitate, question
+
+_SENTENCE_END = re.compile(r"(?<=\.)\s+")
+_PICTURES_PER_BATCH = 128
+
+
+@dataclass(frozen=True)
+class Shortening:
+    """Length of the training on shortened captions.
+
+    Attributes:
+        scenes: Number of new pictures that the model describes.
+        steps: Number of training steps.
+        pictures: Number of pictures per step.
+        lr: Peak learning rate.
+    """
+
+    scenes: int = 8192
+    steps: int = 1000
+    pictures: int = 32
+    lr: float = 1e-3
+
+
+def shortened(text: str) -> str:
+    """Returns a caption without the sentences that it repeats."""
+    return " ".join(dict.fromkeys(_SENTENCE_END.split(text.strip())))
+
+
+def shorten(aligned: Path, run: Path, world: World, longest: int, steps: int, seed: int, length: Shortening) -> None:
+    """Trains a copy of a model, and writes it to the folder ``model`` of a run.
+
+    Args:
+        aligned: Folder of the run whose model is trained further.
+        run: Folder of the new run. Its ``metrics.jsonl`` is written last and contains only the number of steps of
+            ``aligned``, so that the run counts as finished.
+        world: Rules for drawing the new pictures.
+        longest: Maximum number of tokens in a caption.
+        steps: Number of steps of ``aligned``.
+        seed: Seed of the new pictures and of the training.
+        length: Length of the training.
+    """
+    random = np.random.default_rng([seed, 5])
+    model = aligned / "model"
+    torch.manual_seed(seed)
+    vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(model), dtype="float32")
+    processor = load_processor(str(model))
+    policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
+    vlm.model.visual.requires_grad_(False)
+    visions = [vision for _, vision in encoded(policy, processor, world, length.scenes, random)]
+    texts = [shortened(text) for text in _described(policy, processor, visions, longest)]
+    imitate(policy, processor, visions, lambda k: [texts[k]], length.steps, length.pictures, length.lr, random)
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(model, run / "model", ignore=shutil.ignore_patterns("captions_*"))
+    vlm.save_pretrained(run / "model")
+    with atomic_write(run / "metrics.jsonl") as stream:
+        stream.write(dump_json({"step": steps}) + b"\n")
+
+
+def _described(policy: SharedPolicy, processor: Any, visions: Sequence[Vision], longest: int) -> list[str]:
+    """Returns a greedy caption for each picture."""
+    ids, positions, following = question(policy, processor)
+    sampler = PolicySampler(policy, torch.device("cpu"), longest, _PICTURES_PER_BATCH)
+    prompts = [
+        SharedPrompt(Prompt(k, PromptRecord((), str(k), ()), ids, {}), positions, following, vision)
+        for k, vision in enumerate(visions)
+    ]
+    responses = sampler.sample(prompts, 0, 1, 0.0)
+    texts: list[str] = processor.tokenizer.batch_decode([made.ids for made in responses], skip_special_tokens=True)
+    return texts
