@@ -130,10 +130,9 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""]}
         if refused := [name for name, value in others.items() if value]:
             parser.error(f"{', '.join(refused)}: not an option of snr")
-        if on_pairs := [
-            name for name in _named(given.schemes or ()) if SCHEMES[name].on_pairs or SCHEMES[name].foreign
-        ]:
-            parser.error(f"--schemes: {', '.join(on_pairs)} has no gradient on rollouts")
+        schemes = {name: SCHEMES[name] for name in _named(given.schemes or ())}
+        if without := [name for name, of in schemes.items() if of.on_pairs or of.foreign or of.shortens]:
+            parser.error(f"--schemes: {', '.join(without)} has no gradient on rollouts")
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
