@@ -35,6 +35,7 @@ from scapo_eval.engines.openai_http import OpenAIEngine
 from scapo_eval.engines.vllm_offline import VllmEngine
 from scapo_eval.inference import judge
 
+pytestmark = pytest.mark.xdist_group("offline")  # the tests share an engine
 Run = Callable[..., tuple[int, str, str]]
 SMALL = {
     "max_model_len": 400,

@@ -185,6 +185,7 @@ def table() -> Iterator[list[dict[str, Any]]]:
         Path(path).write_text(json.dumps(measured, indent=1) + "\n")
 
 
+@pytest.mark.xdist_group("table")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_engine_has_the_policys_weights_before_and_after_an_update(
     lab: Any, tiny: ModuleType, family: str, table: list[dict[str, Any]]
@@ -251,6 +252,7 @@ def test_without_the_check_the_engine_has_the_policys_weights_too(lab: Any, tiny
         cleanup_dist_env_and_memory()
 
 
+@pytest.mark.xdist_group("table")
 @pytest.mark.parametrize("family", FAMILIES[:3])  # with adapters, vLLM's experts fail on a CPU
 def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
     lab: Any, tiny: ModuleType, family: str, table: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
