@@ -45,7 +45,7 @@ class Shortening:
     """
 
     scenes: int = 8192
-    steps: int = 1000
+    steps: int = 1500
     pictures: int = 32
     lr: float = 1e-3
 
