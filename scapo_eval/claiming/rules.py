@@ -384,7 +384,9 @@ class Rules(Tape):
             is_more = not is_more  # "no more than two"
         elif before in ("than", "over"):
             number += 1 if is_more else -1
-        return f"{number}+" if is_more else f"1-{number}" if number > 1 else "1" * number
+        if is_more:
+            return f"{number}+"
+        return f"1-{number}" if number > 1 else "1" if number == 1 else ""
 
     def _is_vague(self) -> bool:
         """Returns True if the noun cannot be counted in the image, as in "various stages" or "various settings"."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -20,7 +20,7 @@ from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.judge_uses import captions_to_judge, judge_uses, read_uses_task
 from ..inference.runner import Session
-from ..inference.shards import Shard
+from ..inference.shards import Shard, Share
 from ..inference.sources import ImageFolder
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import READINGS, Reading
@@ -70,6 +70,28 @@ def verifier_options(command: Command) -> Command:
 
 
 @contextmanager
+def judge_session(
+    settings: EngineSettings, output: str, total: int | None, *, retry: bool, share: Share[Any] | None
+) -> Iterator[Session]:
+    """Yields a session of the judge with the journal of an output file, and shows the progress.
+
+    Args:
+        settings: Engine of the judge.
+        output: Path of the output file.
+        total: Number of requests, or None if it is unknown.
+        retry: True to repeat requests whose verdicts were unreadable in earlier runs.
+        share: Items that this shard processes, or None if the work is not sharded.
+    """
+    with settings.journal(output) as journal:
+        engine = settings.make()
+        try:
+            with completion_progress(settings, "judge", total) as advance:
+                yield Session(engine, journal, advance=advance, retry=retry, share=share)
+        finally:
+            engine.close()
+
+
+@contextmanager
 def two_engines(
     settings: EngineSettings, model: str | None, engine: str | None, url: str | None
 ) -> Iterator[tuple[Engine, Engine]]:
@@ -115,17 +137,11 @@ def mmhal(
         to_judge = read_answers_to_judge(source, needed=("question", "gt_answer"))
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.response)
     task = read_text(prompt_file) if prompt_file else MMHAL_TASK
-    with settings.journal(output) as journal:
-        engine = settings.make()
-        try:
-            with completion_progress(settings, "judge", len(to_judge)) as advance:
-                session = Session(engine, journal, advance=advance, retry=retry, share=share)
-                tally = judge_mmhal(
-                    to_judge, session, output, judge=settings.model,
-                    task=task, sampling=settings.sampling,
-                )  # fmt: skip
-        finally:
-            engine.close()
+    with judge_session(settings, output, len(to_judge), retry=retry, share=share) as session:
+        tally = judge_mmhal(
+            to_judge, session, output, judge=settings.model,
+            task=task, sampling=settings.sampling,
+        )  # fmt: skip
     return finish(tally, "ratings", output, settings, again=AGAIN)
 
 
@@ -224,17 +240,11 @@ def objhal(
     with accounted(captions, quiet=settings.quiet) as source:
         to_judge = read_captions(source)
     output, to_judge, share = shared(shard, output, to_judge, lambda caption: caption.caption)
-    with settings.journal(output) as journal:
-        engine = settings.make()
-        try:
-            with completion_progress(settings, "judge", None) as advance:
-                session = Session(engine, journal, advance=advance, retry=retry, share=share)
-                tally = judge_objects(
-                    to_judge, session, output, judge=settings.model,
-                    task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
-                )  # fmt: skip
-        finally:
-            engine.close()
+    with judge_session(settings, output, None, retry=retry, share=share) as session:
+        tally = judge_objects(
+            to_judge, session, output, judge=settings.model,
+            task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
+        )  # fmt: skip
     return finish(tally, "captions with their objects", output, settings, again=AGAIN)
 
 
@@ -365,16 +375,11 @@ def claims(
         raise InputError(f"no claim of {', '.join(extractor.kinds)} in the captions", path=captions[0])
     output, to_judge, share = shared(shard, output, to_judge, lambda image: f"{image.image_id} {image.claims}")
     folder = ImageFolder(images_root)
-    with settings.journal(output) as journal:
-        engine = settings.make()
-        try:
-            with completion_progress(settings, "judge", sum(len(image.claims) for image in to_judge)) as advance:
-                session = Session(engine, journal, advance=advance, retry=retry, share=share)
-                tally = judge_claims(
-                    to_judge, session, folder, output, judge=settings.model, task=task, sampling=settings.sampling
-                )
-        finally:
-            engine.close()
+    total = sum(len(image.claims) for image in to_judge)
+    with judge_session(settings, output, total, retry=retry, share=share) as session:
+        tally = judge_claims(
+            to_judge, session, folder, output, judge=settings.model, task=task, sampling=settings.sampling
+        )
     return finish(tally, "claims judged", output, settings, again=AGAIN)
 
 
@@ -424,15 +429,10 @@ def uses(
         texts = [*map(change, texts)] if applies else texts
     to_judge = captions_to_judge(texts, matcher)
     output, to_judge, share = shared(shard, output, to_judge, lambda caption: caption.text)
-    with settings.journal(output) as journal:
-        engine = settings.make()
-        try:
-            with completion_progress(settings, "judge", sum(bool(caption.mentions) for caption in to_judge)) as advance:
-                session = Session(engine, journal, advance=advance, retry=retry, share=share)
-                tally = judge_uses(
-                    to_judge, session, output, matcher=matcher, judge=settings.model,
-                    task=task, sampling=settings.sampling,
-                )  # fmt: skip
-        finally:
-            engine.close()
+    total = sum(bool(caption.mentions) for caption in to_judge)
+    with judge_session(settings, output, total, retry=retry, share=share) as session:
+        tally = judge_uses(
+            to_judge, session, output, matcher=matcher, judge=settings.model,
+            task=task, sampling=settings.sampling,
+        )  # fmt: skip
     return finish(tally, "texts judged", output, settings, again=AGAIN)

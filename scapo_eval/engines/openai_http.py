@@ -14,6 +14,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from itertools import chain, islice
@@ -148,8 +149,17 @@ class OpenAIEngine:
         self._warn = warn
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
-        """Completes all requests; see :class:`~scapo_eval.engines.base.Engine`."""
-        asyncio.run(self._run(iter(requests), done))
+        """Completes all requests; see :class:`~scapo_eval.engines.base.Engine`. In an event loop, such as that of a
+        training framework, the requests run in another thread, and the loop waits for them.
+        """
+        work = self._run(iter(requests), done)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(work)
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(asyncio.run, work).result()
 
     def close(self) -> None:
         """Does nothing, because no resources are kept between runs."""

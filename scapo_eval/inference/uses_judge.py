@@ -11,12 +11,13 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
-from ..base.errors import InputError, check_choice
+from ..base.errors import InputError, ScapoError, check_choice
 from ..base.hashes import digest
 from ..base.reprs import one_line
 from ..base.types import Mention
@@ -77,7 +78,7 @@ class UsesJudge:
         self._vocabulary = Vocabulary.of(vocabulary)
         self.vocabulary = self._vocabulary.identity
         self._task, self._sampling = task, sampling or Sampling()
-        self._session = Session(engine, Journal(journal))
+        self._session = Session(engine, Journal(journal, warn=_log.warning), warn=_log.warning)
         judging = judging_of(str(engine.identity.get("model", "unnamed")), task, self._sampling)
         self.judge = f"{judging.judge} {judging.prompt}"
         self.fingerprint = digest([self.judge, self._sampling.said, str(dict(engine.identity))])
@@ -86,6 +87,12 @@ class UsesJudge:
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.name}, {self.judge}")
+
+    def __reduce__(self) -> NoReturn:
+        raise ScapoError(
+            "a UsesJudge cannot be sent to other processes; judge the captions with scapo-eval judge uses, and pass "
+            "JudgedUses, or use one process"
+        )
 
     def uses_of(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int64]:
         """Implements ``uses_of``; see :class:`~scapo_eval.matching.uses.JudgedReading`.

@@ -70,7 +70,6 @@ def shorten(aligned: Path, run: Path, world: World, longest: int, steps: int, se
     """
     random = np.random.default_rng([seed, 5])
     model = aligned / "model"
-    torch.manual_seed(seed)
     vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(model), dtype="float32")
     processor = load_processor(str(model))
     policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)

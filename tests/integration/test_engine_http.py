@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -49,6 +50,18 @@ def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, 
     found: list[tuple[Request, Completion]] = []
     engine.run(requests, lambda request, response: found.append((request, response)))
     return found
+
+
+def test_requests_run_inside_an_event_loop(start: Start) -> None:
+    requests = [Request.of(f"Question {k}?") for k in range(4)]
+    engine = OpenAIEngine("loopback", start())
+
+    async def train() -> list[tuple[Request, Completion]]:
+        return asked(engine, requests)
+
+    inside = {request.turns[0].text: completion.text for request, completion in asyncio.run(train())}
+    assert len(inside) == 4
+    assert inside == {request.turns[0].text: completion.text for request, completion in asked(engine, requests)}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scapo_eval import InputError, RewardConfig, RewardResult, SubsentenceReward, UsesJudge
+from scapo_eval import InputError, RewardConfig, RewardResult, ScapoError, SubsentenceReward, UsesJudge
 from scapo_eval.engines import Completion, Request
 from scapo_eval.engines.base import OnCompletion
 
@@ -62,6 +63,9 @@ def test_a_reward_asks_each_new_text_once_and_goes_on_with_the_journal(
     assert "2 of 4 texts were not judged, and rules determine their uses (the first error: the server is down)" in (
         caplog.text
     )
+
+    with pytest.raises(ScapoError, match="cannot be sent to other processes; judge the captions with scapo-eval"):
+        pickle.dumps(judge)
 
     asked = len(engine.asked)
     assert totals(reward(["1"] * 6, texts)) == totals(given)

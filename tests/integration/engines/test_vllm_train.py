@@ -280,16 +280,12 @@ def test_the_engine_adds_the_policys_adapters_to_its_own_weights(
             row |= {"request": max(gaps), "request_seconds": round(seconds, 3)}
 
 
-@pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
-def test_two_ranks(lab: Any, size: int) -> None:
+def check_two_ranks(lab: Any, *changes: str) -> None:
+    """Checks that the engines of two ranks have the policy's weights before and after an update."""
     out = lab.folder / "out.json"
-    remove_shared_memory()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launcher, str(RANKS), str(out), str(lab.config), f"rollout.tensor_parallel={size}"],
-        capture_output=True,
-        text=True,
-        timeout=1200,
+        [*launcher, str(RANKS), str(out), str(lab.config), *changes], capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr[-3000:]
     for rank in json.loads(out.read_text()):
@@ -297,6 +293,12 @@ def test_two_ranks(lab: Any, size: int) -> None:
         assert before < LARGEST_GAP
         assert stale > 0.1
         assert after < LARGEST_GAP
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
+def test_two_ranks(lab: Any, size: int) -> None:
+    remove_shared_memory()
+    check_two_ranks(lab, f"rollout.tensor_parallel={size}")
 
 
 @pytest.mark.parametrize("way", ["colocated", "look-ahead", "transfer"])
@@ -421,20 +423,9 @@ def test_a_transfer_that_fails_ends_with_a_reason_and_another_run_goes_on(
 def test_ranks_that_shard_the_policy_send_it_to_a_server_of_two_processes(
     lab: Any, gloo: None, serve: Callable[..., str]
 ) -> None:
-    out = lab.folder / "out.json"
     remove_shared_memory()
     url = serve(load(lab.config).model.path, *GLOO, "--tensor-parallel-size", "2")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    changes = [f"rollout.server={url}", "rollout.transfer=gloo", f"run.output={lab.folder / 'run'}"]
-    done = subprocess.run(
-        [*launcher, str(RANKS), str(out), str(lab.config), *changes], capture_output=True, text=True, timeout=1200
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for rank in json.loads(out.read_text()):
-        before, stale, after = rank["gaps"]
-        assert before < LARGEST_GAP
-        assert stale > 0.1
-        assert after < LARGEST_GAP
+    check_two_ranks(lab, f"rollout.server={url}", "rollout.transfer=gloo", f"run.output={lab.folder / 'run'}")
 
 
 def test_a_server_adds_the_policys_adapters_to_its_own_weights(
