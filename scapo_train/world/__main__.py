@@ -27,6 +27,7 @@ from ..config import load
 from ..monitoring.log import show_messages
 from . import grid
 from .experiment import ALIASES, KERNELS, MAIN, SCHEMES, TABLE_1, Trial, perform
+from .grid import at_least
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 
@@ -80,9 +81,9 @@ def _experiment(arguments: list[str]) -> int:
         "--schemes", nargs="+", choices=[*SCHEMES, *ALIASES, "table1"], metavar="SCHEME",
         help=f"of {', '.join((*SCHEMES, *ALIASES))}; table1: the rows of the paper's Table 1 that are trained",
     )  # fmt: skip
-    parser.add_argument("--seed", type=_at_least(0), default=0, help="the first: of pictures, start model and training")
-    parser.add_argument("--seeds", type=_at_least(1), help="how many (default: 3)")
-    parser.add_argument("--steps", type=_at_least(1), help="of each trial (default: 40)")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="the first: of pictures, start model and training")
+    parser.add_argument("--seeds", type=at_least(1), help="how many (default: 3)")
+    parser.add_argument("--steps", type=at_least(1), help="of each trial (default: 40)")
     parser.add_argument(
         "--kernels", nargs="+", choices=KERNELS, default=[""], metavar="KERNELS",
         help=f"run each trial with each of these kernels of PyTorch (ATEN_CPU_CAPABILITY): {', '.join(KERNELS)}",
@@ -92,9 +93,9 @@ def _experiment(arguments: list[str]) -> int:
         help="settings of the trainer; several values: every combination, a line of the table each",
     )  # fmt: skip
     parser.add_argument(
-        "--jobs", type=_at_least(1), default=os.cpu_count() or 1, help="trials at once (default: one per core)"
+        "--jobs", type=at_least(1), default=os.cpu_count() or 1, help="trials at once (default: one per core)"
     )
-    parser.add_argument("--batches", type=_at_least(3), help="of snr: how many (default: 20)")
+    parser.add_argument("--batches", type=at_least(3), help="of snr: how many (default: 20)")
     given = parser.parse_args(arguments)
     _check(parser, given)
     schemes = _named(given.schemes or ())
@@ -140,17 +141,6 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     trained = [name for name in TABLE_1 if not SCHEMES[name].foreign]
     names = [name for word in given for name in (trained if word == "table1" else [ALIASES.get(word, word)])]
     return tuple(dict.fromkeys(names))
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    """Returns an argparse type that accepts integers greater than or equal to ``least``."""
-
-    def number(given: str) -> int:
-        if not given.isdecimal() or int(given) < least:
-            raise argparse.ArgumentTypeError(f"'{given}' is not a whole number from {least} on")
-        return int(given)
-
-    return number
 
 
 def _varied(given: str) -> list[str]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -412,9 +413,9 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument("registration", type=Path, help="TOML file")
     parser.add_argument("--results", type=Path, help="results (default: beside the registration, .jsonl)")
     parser.add_argument("-o", "--output", type=Path, help="folder of the runs (default: runs/NAME)")
-    parser.add_argument("--jobs", type=int, default=1, help="trials at once (default: 1)")
+    parser.add_argument("--jobs", type=at_least(1), default=1, help="trials at once (default: 1)")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="every N-th block, from the K-th on")
-    parser.add_argument("--hours", type=float, help="begin no trial after this time")
+    parser.add_argument("--hours", type=_hours, help="begin no trial after this time")
     parser.add_argument("--retry", action="store_true", help="run failed trials again")
     parser.add_argument(
         "--merge", type=Path, nargs="+", default=[], metavar="FILE", help="add these results, run nothing"
@@ -429,7 +430,7 @@ def command(arguments: Sequence[str]) -> int:
         output = given.output or Path("runs") / given.registration.stem
         run(
             registration, output, results,
-            jobs=max(1, given.jobs), part=given.part, hours=given.hours, retry=given.retry,
+            jobs=given.jobs, part=given.part, hours=given.hours, retry=given.retry,
         )  # fmt: skip
     known = read_results(results)
     print(state(registration, known))
@@ -439,6 +440,25 @@ def command(arguments: Sequence[str]) -> int:
             f"failed: {result.key.scheme}, {result.key.world}, seed {result.key.seed}: {result.failed}", file=sys.stderr
         )
     return 4 if failed else 0
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Returns an argparse type that accepts integers greater than or equal to ``least``."""
+
+    def number(given: str) -> int:
+        if not given.isdecimal() or int(given) < least:
+            raise argparse.ArgumentTypeError(f"'{given}' is not a whole number from {least} on")
+        return int(given)
+
+    return number
+
+
+def _hours(given: str) -> float:
+    """Converts a number of hours."""
+    with suppress(ValueError):
+        if 0 < (hours := float(given)) < math.inf:
+            return hours
+    raise argparse.ArgumentTypeError(f"'{given}' is not a number of hours, as in 0.5")
 
 
 def _part(given: str) -> tuple[int, int]:

@@ -69,6 +69,22 @@ def test_cells_of_one_start_model_and_priority_share_a_block() -> None:
     assert schemes == [["start", "scapo", "cap", "stop"]] * 2 + [["start", "scapo", "cap"]] * 2
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--jobs", "0", "argument --jobs: '0' is not a whole number from 1 on"),
+        ("--hours", "-1", "argument --hours: '-1' is not a number of hours"),
+        ("--hours", "nan", "argument --hours: 'nan' is not a number of hours"),
+        ("--part", "5/4", "argument --part: '5/4' is not K/N"),
+    ],
+)
+def test_a_faulty_option_is_named(option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        grid.command([str(TRIALS / "frontier.toml"), "--state", option, value])
+    assert exit.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_results_survive_a_killed_writer_and_are_merged(tmp_path: Path) -> None:
     one, two, three = (Key("plain", "full", "scapo", seed, 40, ()) for seed in (1, 2, 3))
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
