@@ -437,7 +437,7 @@ def _said(scene: SceneGraph, claim: Claim) -> str:
     return "; ".join(filter(None, [*parts, *judged]))
 
 
-_ANSWERS: dict[State, str] = {TRUE: "yes", FALSE: "no", UNKNOWN: "neither yes nor no"}
+_ANSWERS: dict[State, str] = {TRUE: "yes", FALSE: "no", UNKNOWN: "undecided"}
 
 
 def _listed(said: Sequence[str]) -> list[str]:

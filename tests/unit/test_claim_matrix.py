@@ -71,6 +71,8 @@ def test_the_oracle_looks_claims_up_and_can_be_pickled(tmp_path: Path) -> None:
         ]
         assert found == expected
     assert [oracle.evidence(9, *of) for of in claims[1:]] == ["judged: no", ""]
+    (on,) = (claim for claim in claims[0] if claim.kind == "relation")
+    assert oracle.evidence(7, on) == "judged: undecided"  # unsure, or a probability between the thresholds
     assert oracle.facts(7, "attribute") == frozenset()  # what is judged is no fact to cover
     assert len(scenes.scenes) == 2
     assert "8" not in scenes.scenes
