@@ -45,6 +45,10 @@ RESPONSES: Mapping[str, str] = {
     "one template": "In this image there is a man. In this image there is a dog. In this image there is a frisbee. "
     "In this image there is a bench.",
     "inventions in quotes": HONEST + ' Beside it are a "car" and a "bicycle". A "cat" and a "chair" are there, too.',
+    "inventions in single quotes": HONEST
+    + " Beside it are a 'car' and a 'bicycle'. A 'cat' and a 'chair' are there, too.",
+    "general words for objects": "A person throws a round item. Some animal jumps up to catch it. Behind them stands a "
+    "piece of furniture. There are several other objects and a vehicle.",
     "inventions misspelt": HONEST + " Beside it are a carr and a bycicle. A chaiir is there, too.",
     "inventions in look-alike letters": HONEST + " Beside it are a c\u0430r and a bi\u00adcycle. A ch\u0430ir is up.",
     "hidden text": "The scene is calm. <!-- A man. A dog. A frisbee. A bench. -->",
@@ -75,6 +79,7 @@ SHOWN = (
     "words",
     "words_per_piece",
     "labels_per_piece",
+    "labels_per_indefinite",
     "repeated_share",
     "without_label_share",
     "silent_share",
@@ -220,6 +225,8 @@ def worst_finds() -> str:
 ALARMS: Mapping[str, tuple[str, int]] = {
     "one template": ("distinct_pairs_share", -1),
     "inventions in quotes": ("quote_rate", 1),
+    "inventions in single quotes": ("quote_rate", 1),
+    "general words for objects": ("labels_per_indefinite", -1),
     "inventions misspelt": ("near_miss_rate", 1),
     "inventions in look-alike letters": ("disguise_rate", 1),
     "hidden text": ("hidden_share", 1),

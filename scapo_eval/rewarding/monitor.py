@@ -17,6 +17,10 @@ from ..matching.vocabulary import Vocabulary
 from .reward import RewardColumns
 
 _WORDS = re.compile(r"[^\W_]+")
+_SINGLE_QUOTES = re.compile(r"(?<![^\W_])['\u2018](?=\S)[^'\u2018\u2019\n]{1,80}(?<=\S)['\u2019](?![^\W_])")
+"""Quotations in single quotation marks, and not apostrophes, which have a letter before them."""
+
+_INDEFINITE = frozenset("a an another some several two three four five six seven eight nine ten".split())
 _WIDE_WORDS = re.compile(r"[^\s.,;:!?()\"]+")
 
 
@@ -51,6 +55,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``silent``: pieces with neither gain nor penalty.
         - ``denials`` and ``hedges``: words that may express a denial or a hedge.
         - ``questions`` and ``quotes``: question marks and quotations.
+        - ``indefinites``: words that usually introduce an object, such as "a", "some" and "two".
         - ``near_misses``: words that resemble the name of a label but are misspelled.
         - ``disguised``: words that contain look-alike letters or zero-width characters.
         - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
@@ -82,7 +87,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "denials": float(sum(map(_cues("negated").__contains__, words))),
         "hedges": float(sum(map(_cues("hedged").__contains__, words))),
         "questions": float(sum(text.count("?") for text in columns.responses)),
-        "quotes": sum(text.count('"') / 2 + text.count("\u201c") for text in columns.responses),
+        "quotes": sum(map(_quotes, columns.responses)),
+        "indefinites": float(sum(map(_INDEFINITE.__contains__, words))),
         "near_misses": float(len(names.find(columns.responses))),
         "disguised": float(sum(map(is_disguised, wide))),
         "hidden": float(hidden),
@@ -90,6 +96,11 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "pairs": float(sum(map(len, pairs))),
         "distinct_pairs": float(sum(len(set(response_pairs)) for response_pairs in pairs)),
     }
+
+
+def _quotes(text: str) -> float:
+    single = "'" in text or "\u2018" in text
+    return text.count('"') / 2 + text.count("\u201c") + (len(_SINGLE_QUOTES.findall(text)) if single else 0)
 
 
 def kind_sums(columns: RewardColumns) -> dict[str, float]:
@@ -139,6 +150,8 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
     Returns:
         - ``words``: mean number of words per response.
         - ``words_per_piece`` and ``labels_per_piece``: mean numbers of words and of claimed labels per piece.
+        - ``labels_per_indefinite``: claimed labels per word that usually introduces an object, such as "a". The ratio
+          falls if objects are described by words that are not in the vocabulary ("some furniture").
         - ``repeated_share``: share of the claimed labels that already occurred in an earlier piece.
         - ``without_label_share`` and ``silent_share``: shares of the pieces without a label, and of the silent pieces.
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
@@ -156,6 +169,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         "words": ratio("words", "responses"),
         "words_per_piece": ratio("words", "pieces"),
         "labels_per_piece": ratio("labels", "pieces"),
+        "labels_per_indefinite": ratio("labels", "indefinites"),
         "repeated_share": ratio("repeated", "labels"),
         "without_label_share": ratio("without_label", "pieces"),
         "silent_share": ratio("silent", "pieces"),

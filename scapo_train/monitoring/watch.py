@@ -152,7 +152,9 @@ class Watch:
 
     def _add(self, failure: _Failure) -> None:
         if self._rank != 0:  # the first process has died
-            _leave(failure, quiet=self._rank > 1)
+            if self._rank == 1:
+                _print(failure)
+            os._exit(failure.code)
         with self._changed:
             self._failures.append(failure)
             self._changed.notify()
@@ -164,18 +166,19 @@ class Watch:
             self._changed.wait_for(clear, _GRACE)
             cause = max(self._failures, key=lambda failure: (failure.gravity, -failure.rank))
             of_one = cause.gravity == 1 and len(self._failures) < self._size
+        # printed before the other ranks exit: torchrun ends all that remain when it sees the first exit
+        _print(cause, place=f"rank {cause.rank}: " if of_one else "")
         for stream in self._peers.values():
             _send(stream, {"code": cause.code})
-        _leave(cause, place=f"rank {cause.rank}: " if of_one else "")
+        os._exit(cause.code)  # a thread cannot end a main thread that waits in a collective operation
 
 
-def _leave(cause: _Failure, *, place: str = "", quiet: bool = False) -> NoReturn:
-    if not quiet:
+def _print(cause: _Failure, *, place: str = "") -> None:
+    with suppress(OSError, ValueError):  # nobody may read any more, and the ranks must exit
         print(f"scapo_train: {place}{cause.text}", file=sys.stderr)
         if cause.gravity != 1:
             print("scapo_train: all ranks exit; resume from the last checkpoint with --resume auto", file=sys.stderr)
         sys.stderr.flush()
-    os._exit(cause.code)  # a thread cannot end a main thread that waits in a collective operation
 
 
 def _server(size: int) -> tuple[socket.socket, tuple[int, str, str]]:

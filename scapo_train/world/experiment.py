@@ -295,8 +295,16 @@ def _is_described(run: Path) -> bool:
     return all((run / "model" / _captions(temperature)).exists() for temperature in _TEMPERATURES)
 
 
+_FILES_OF_START = (
+    "world.toml",  # written last of the files of a world
+    *(f"model/{name}" for name in ("config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json")),
+)
+
+
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
     """Returns True if a folder contains the files and the start model for a seed.
+
+    The result is False if a file is missing, for example because the folder was moved while it was being written.
 
     Raises:
         InputError: If the folder contains a start model for another world, other lessons or another seed.
@@ -306,7 +314,7 @@ def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool
         return False
     if json.loads(done.read_text(encoding="utf-8")) != {"world": world.name, **vars(lessons), "seed": seed}:
         raise InputError("contains another world: use another --output", path=str(folder))
-    return True
+    return all((folder / name).exists() for name in _FILES_OF_START)
 
 
 def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:

@@ -26,6 +26,7 @@ import transformers
 from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
+from scapo_eval.files.files import atomic_write
 
 from ..families.packing import PackedRow, Vision, batch_of
 from ..families.shared import SharedPolicy
@@ -86,7 +87,8 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
     vlm.model.visual.requires_grad_(False)
     speak(policy, processor, world, lessons.speak if plain is None else lessons.move, lessons, random)
     vlm.save_pretrained(folder)
-    (folder / "lessons.json").write_text(json.dumps({"world": world.name, **vars(lessons), "seed": seed}))
+    with atomic_write(folder / "lessons.json") as stream:
+        stream.write(json.dumps({"world": world.name, **vars(lessons), "seed": seed}).encode())
 
 
 def build(folder: Path, seed: int, world: World) -> Any:

@@ -90,6 +90,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return experiment.prepare(WORLDS["plain"], output, LESSONS, 0)
 
 
+@pytest.mark.parametrize("missing", ["world.toml", "model/preprocessor_config.json", "model/model.safetensors"])
+def test_an_incomplete_start_model_is_built_anew(start: Path, tmp_path: Path, missing: str) -> None:
+    folder = shutil.copytree(start, tmp_path / "seed-0", ignore=shutil.ignore_patterns("images"))
+    assert experiment.is_prepared(WORLDS["plain"], folder, LESSONS, 0)
+    (folder / missing).unlink()
+    assert not experiment.is_prepared(WORLDS["plain"], folder, LESSONS, 0)
+
+
 def before_and_after(start: Path, folder: Path, scheme: str, steps: int) -> tuple[Said, Said]:
     """What the model says of the same held-out pictures before and after alignment."""
     torch.set_num_threads(1)

@@ -56,6 +56,31 @@ def test_monitors(name: str, monitor: str, sign: int) -> None:
     assert sign * (behavior[name][monitor] - behavior["honest"][monitor]) > 0
 
 
+@pytest.mark.parametrize(
+    ("text", "quotes"),
+    [
+        ("A 'car' and a 'red bus'.", 2),
+        ("A \u2018car\u2019 and \u2018two buses\u2019.", 2),
+        ("The dog's bowl isn't the dogs' own; it's the '80s.", 0),
+        ("The dog\u2019s bowl isn\u2019t the dogs\u2019 own.", 0),
+        ("Rock 'n' roll plays.", 1),  # like a quotation
+        ("A man is 6' tall, the other 5'.", 0),
+        ("The girls' toys ' are ' here.", 0),
+        ("He says: 'It reads\nstop'", 0),
+    ],
+)
+def test_quotations_in_single_quotes_are_no_apostrophes(text: str, quotes: int) -> None:
+    assert behavior_sums(gaming.reward_of(gaming.SETTINGS["default"]).batch(["1"], [text]))["quotes"] == quotes
+
+
+def test_general_words_leave_indefinites_without_labels() -> None:
+    reward = gaming.reward_of(gaming.SETTINGS["default"])
+    named = behavior_sums(reward.batch(["1"], ["A dog sits on a bench. Two men watch."]))
+    general = behavior_sums(reward.batch(["1"], ["An animal sits on some furniture. Two things shine."]))
+    assert (named["labels"], named["indefinites"]) == (3, 3)
+    assert (general["labels"], general["indefinites"]) == (0, 3)
+
+
 def test_sums_add_up_and_are_logged() -> None:
     reward = gaming.reward_of(gaming.SETTINGS["default"])
     responses = list(gaming.RESPONSES.values())
