@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,6 +83,9 @@ class ClaimMatrix:
             states: (n,) states: 1 true, 0 false, -1 unknown.
             probabilities: (n,) array of P(true), with NaN for claims without a probability, or None.
             vocabulary_fingerprint: Fingerprint of the vocabulary whose labels the claims name.
+
+        Raises:
+            ValueError: If an argument is invalid, for example if a probability is outside [0, 1].
         """
         sizes = [(image, sum(1 for _ in group)) for image, group in groupby(image_ids)]
         kinds = {kind: k for k, kind in enumerate(KINDS)}
@@ -96,15 +100,17 @@ class ClaimMatrix:
             for kind, label, value, other in claims
         ]
         columns = dict(zip(_COLUMNS, [*np.array(rows).reshape(-1, 4).T, states], strict=True))
-        return cls(
+        matrix = cls(
             tuple(image for image, _ in sizes),
             np.cumsum([0, *(size for _, size in sizes)], dtype=np.int64),
             tuple(labels),
             tuple(values),
             {name: columns[name].astype(form) for name, form in _COLUMNS.items()},
-            probabilities,
+            None if probabilities is None else np.asarray(probabilities, dtype=np.float32),
             vocabulary_fingerprint,
         )
+        matrix._check(FORMAT)
+        return matrix
 
     @property
     def fingerprint(self) -> str:
@@ -122,14 +128,29 @@ class ClaimMatrix:
         Raises:
             KeyError: If the matrix does not contain the image.
         """
+        of_image = self._of(image_id)
+        return dict(zip(self._keys(of_image), self.columns["state"][of_image].tolist(), strict=True))
+
+    def chances(self, image_id: str) -> dict[ClaimKey, float]:
+        """Returns the claims about an image that have a probability, with P(true).
+
+        Raises:
+            KeyError: If the matrix does not contain the image.
+        """
+        of_image = self._of(image_id)
+        if self.probabilities is None:
+            return {}
+        chances = dict(zip(self._keys(of_image), self.probabilities[of_image].tolist(), strict=True))
+        return {key: chance for key, chance in chances.items() if not math.isnan(chance)}
+
+    def _of(self, image_id: str) -> slice:
         row = self.rows[image_id]
-        of_image = slice(self.starts[row], self.starts[row + 1])
-        kind, label, value, other, state = (self.columns[name][of_image].tolist() for name in _COLUMNS)
+        return slice(int(self.starts[row]), int(self.starts[row + 1]))
+
+    def _keys(self, rows: slice) -> list[ClaimKey]:
+        columns = (self.columns[name][rows].tolist() for name in ("kind", "label", "value", "other"))
         labels, values = self.labels, self.values
-        return {
-            (KINDS[a], labels[b], values[c], labels[d]): found
-            for a, b, c, d, found in zip(kind, label, value, other, state, strict=True)
-        }
+        return [(KINDS[a], labels[b], values[c], labels[d]) for a, b, c, d in zip(*columns, strict=True)]
 
     def with_labels(self, labels: Sequence[str | None]) -> ClaimMatrix:
         """Returns the matrix with renamed labels, omitting the claims about labels whose name is None."""
@@ -148,7 +169,9 @@ class ClaimMatrix:
 
         Raises:
             InputError: If the file cannot be written.
+            ValueError: If the matrix is invalid, for example if a probability is outside [0, 1].
         """
+        self._check(FORMAT)
         with atomic_write(path) as stream:
             stream.write(self._bytes())
 
@@ -210,8 +233,12 @@ class ClaimMatrix:
         if (np.diff(starts) < 0).any():
             raise ValueError("'starts' does not increase")
         p = self.probabilities
-        if p is not None and (p.shape != (n,) or p.dtype != np.float32 or ((p < 0) | (p > 1)).any()):
-            raise ValueError("'p' must be probabilities")
+        if p is not None and (p.shape != (n,) or p.dtype != np.float32):
+            raise ValueError(f"'p' must be probabilities: expected {n} float32 values")
+        if p is not None and (wrong := np.flatnonzero((p < 0) | (p > 1))).size:
+            k = int(wrong[0])
+            image = self.image_ids[int(np.searchsorted(starts, k, side="right")) - 1]
+            raise ValueError(f"'p' must be probabilities: claim {k} (image {image!r}) has {p[k]:g}")
         if not n:
             return
         if columns["kind"].max() >= len(KINDS) or not np.isin(columns["state"], (-1, 0, 1)).all():

@@ -22,16 +22,18 @@ An attribute or relation of an absent object is unknown, because the presence cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..claiming.claim import Claim, ClaimKind, asked_as, count_range
+from ..claiming.claim import Claim, ClaimKey, ClaimKind, asked_as, count_range
 from ..claiming.cues import shipped_claim_cues
 from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth
@@ -104,7 +106,7 @@ class ClaimOracle:
     def _scenes_of(self, image: str) -> list[_Known]:
         known = self._known.get(image)
         if known is None:
-            found = [_Known(scenes.scenes[image]) for scenes in self.scenes if image in scenes.scenes]
+            found = [_Known(scenes, image) for scenes in self.scenes if image in scenes.scenes]
             known = self._known.setdefault(image, found)
         return known
 
@@ -156,23 +158,60 @@ class ClaimOracle:
             return list(map(scenes[0].state, claims))
         return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
 
+    def probabilities(
+        self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]
+    ) -> list[NDArray[np.float64]]:
+        """Returns the probability that each claim of many captions is true.
+
+        The source that decides a claim determines its probability: P(true) according to the judge if the source is a
+        claim matrix with probabilities, and otherwise 1 or 0. If no source decides a claim, the first claim matrix that
+        contains its probability is used.
+
+        Args:
+            image_ids: One image id per caption, in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id`
+                accepts.
+            claims: Claims of each caption.
+
+        Returns:
+            For each caption, an array with one probability per claim. The value is NaN if a claim is unknown and has no
+            probability.
+
+        Raises:
+            ValueError: If an image id is invalid.
+        """
+        return [
+            np.array([self._chance(image, claim) for claim in of_caption], dtype=np.float64)
+            for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
+        ]
+
+    def probability(self, image_id: object, claim: Claim) -> float:
+        """Returns the probability that one claim about an image is true, or NaN; see :meth:`probabilities`."""
+        return self._chance(canonical_image_id(image_id), claim)
+
+    def _chance(self, image: str, claim: Claim) -> float:
+        for state, known in self._asked(image, claim):
+            chance = math.nan if known is None else known.chance(claim)
+            return float(state) if math.isnan(chance) else chance
+        chances = (known.chance(claim) for known in self._scenes_of(image))
+        return next((chance for chance in chances if not math.isnan(chance)), math.nan)
+
     def evidence(self, image_id: object, claim: Claim) -> str:
         """Returns a description of the data that decides a claim, or of the relevant data in all scene graphs if no
         source decides the claim.
 
         Returns:
-            A text such as ``dog: 3, all annotated`` or ``bus: red, large``, or an empty string if no source contains
-            the image.
+            A text such as ``dog: 3, all annotated``, ``bus: red, large`` or ``judged: yes (P(yes) 0.83)``, or an empty
+            string if no source contains the image.
         """
         image = canonical_image_id(image_id)
-        for state, scene in self._asked(image, claim):
-            if scene is None:
+        for state, known in self._asked(image, claim):
+            if known is None:
                 return f"the ground truth {'has' if state else 'has no'} {claim.label}"
-            return _said(scene, claim)
-        said = (_said(scenes.scenes[image], claim) for scenes in self.scenes if image in scenes.scenes)
+            return _said(known, claim)
+        said = (_said(known, claim) for known in self._scenes_of(image))
         return "; ".join(dict.fromkeys(filter(None, said)))
 
-    def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, SceneGraph | None]]:
+    def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, _Known | None]]:
         """Yields each known answer to a claim, together with the scene graph that gives the answer, or None for the
         presence oracle.
         """
@@ -185,7 +224,7 @@ class ClaimOracle:
         for known in self._scenes_of(image):
             state = known.state(claim)
             if state != UNKNOWN:
-                yield state, known.scene
+                yield state, known
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
@@ -234,10 +273,11 @@ class _Known:
         things: Mapping from each label to the objects with this label.
     """
 
-    def __init__(self, scene: SceneGraph) -> None:
-        self.scene = scene
+    def __init__(self, scenes: Scenes, image: str) -> None:
+        self.scene = scenes.scenes[image]
+        self._source = scenes, image
         self.things: dict[str, list[Thing]] = {}
-        for thing in scene.things:
+        for thing in self.scene.things:
             self.things.setdefault(thing.label, []).append(thing)
         self._attributes: dict[str, list[set[str]]] = {}
 
@@ -251,6 +291,24 @@ class _Known:
             (scene.things[subject].label, _predicate(words), scene.things[other].label)
             for subject, words, other in scene.relations
         }
+
+    @cached_property
+    def chances(self) -> Mapping[ClaimKey, float]:
+        """P(true) of each claim, according to a judge."""
+        scenes, image = self._source
+        return scenes.chances(image)
+
+    def chance(self, claim: Claim) -> float:
+        """Returns P(true) of a claim according to a judge, or NaN if the probability is unknown.
+
+        A judge is asked about a lower bound instead of a restricted count. P(true) of the bound is that of the count
+        only if the bound is false.
+        """
+        asked = asked_as(claim)
+        answers = self.scene.answers or {}
+        if asked != claim.key and answers.get(asked) != FALSE:
+            return math.nan
+        return self.chances.get(asked, math.nan)
 
     def attributes(self, label: str) -> list[set[str]]:
         """Returns the canonical attributes of each object with a given label."""
@@ -414,10 +472,12 @@ _LISTED = 4
 """Maximum number of objects whose attributes, relations or texts the evidence lists."""
 
 
-def _said(scene: SceneGraph, claim: Claim) -> str:
+def _said(known: _Known, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
-    answer = (scene.answers or {}).get(asked_as(claim))
-    judged = [] if answer is None else ["a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}"]
+    scene, asked = known.scene, asked_as(claim)
+    answer, chance = (scene.answers or {}).get(asked), known.chances.get(asked)
+    told = "" if chance is None else f" (P(yes) {chance:.2f})"
+    judged = [] if answer is None else ["a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}{told}"]
     # a file from a judge, without annotations
     if scene.answers and not (scene.things or scene.counts or scene.complete):
         return "; ".join(judged)

@@ -126,6 +126,16 @@ class Scenes:
     def __repr__(self) -> str:
         return one_line(self, f"{len(self.scenes):,} images: {self.source}")
 
+    def chances(self, image: str) -> Mapping[ClaimKey, float]:
+        """Returns the claims about an image for which a judge's probability is known, with P(true).
+
+        Only claim matrices contain probabilities; see :class:`~scapo_eval.truths.claim_matrix.ClaimMatrix`.
+
+        Args:
+            image: Canonical image id, which ``scenes`` contains.
+        """
+        return self.scenes.matrix.chances(image) if isinstance(self.scenes, _JudgedScenes) else {}
+
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
         """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of generic scene graphs, a claim matrix, or

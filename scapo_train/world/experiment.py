@@ -137,6 +137,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "boundary_half": Scheme("SCAPO, r_h 0.5, boundaries times 5", _own("boundary", "credit.r_h=0.5")),
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
     "short": Scheme("SCAPO, shortened captions", shortens="scapo"),
+    "short_twice": Scheme("SCAPO, captions shortened twice", shortens="short"),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
@@ -246,9 +247,15 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     done = {trial for trial in trials if finished(trial.run(folder), steps) and _is_described(trial.run(folder))}
     for kernels in sorted({trial.kernels for trial in trials}):
         wanted = [trial for trial in trials if trial.kernels == kernels and trial not in done]
-        for continues in (False, True):  # a scheme that continues another trial runs after all of these
-            calls = [(folder, trial, steps) for trial in wanted if bool(SCHEMES[trial.scheme].shortens) == continues]
+        for number in sorted({rounds_of(trial.scheme) for trial in wanted}):  # each round continues the one before
+            calls = [(folder, trial, steps) for trial in wanted if rounds_of(trial.scheme) == number]
             _all(jobs, kernels, _train_and_describe, calls)
+
+
+def rounds_of(scheme: str) -> int:
+    """Returns how many times the model of a scheme is trained on its own shortened captions."""
+    teacher = SCHEMES[scheme].shortens
+    return 1 + rounds_of(teacher) if teacher else 0
 
 
 def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
@@ -352,7 +359,8 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         aligned = train(folder, replace(trial, scheme=teacher), steps)
         _log.info("%s, seed %d: training on shortened captions", trial.title, trial.seed)
         longest = load(start / "world.toml").rollout.max_new_tokens
-        shorten(aligned, run, WORLDS[folder.name], longest, steps, trial.seed, Shortening())
+        seeds = (trial.seed, 5, rounds_of(trial.scheme) - 1)
+        shorten(aligned, run, WORLDS[folder.name], longest, steps, seeds, Shortening())
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)

@@ -189,8 +189,9 @@ def design_of(key: Key) -> str:
     scheme = None if key.scheme == START else SCHEMES[key.scheme]
     settings = scheme.settings if scheme else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
-    if scheme and scheme.shortens:
-        named += [*SCHEMES[scheme.shortens].settings, str(Shortening())]
+    while scheme and scheme.shortens:
+        scheme = SCHEMES[scheme.shortens]
+        named += [*scheme.settings, str(Shortening())]
     world, lessons = (
         {name: value for name, value in asdict(rules).items() if value != getattr(type(rules)(), name)}
         for rules in (WORLDS[key.world], LESSONS[key.lessons])

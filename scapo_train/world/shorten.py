@@ -55,7 +55,9 @@ def shortened(text: str) -> str:
     return " ".join(dict.fromkeys(_SENTENCE_END.split(text.strip())))
 
 
-def shorten(aligned: Path, run: Path, world: World, longest: int, steps: int, seed: int, length: Shortening) -> None:
+def shorten(
+    aligned: Path, run: Path, world: World, longest: int, steps: int, seeds: Sequence[int], length: Shortening
+) -> None:
     """Trains a copy of a model, and writes it to the folder ``model`` of a run.
 
     Args:
@@ -65,10 +67,10 @@ def shorten(aligned: Path, run: Path, world: World, longest: int, steps: int, se
         world: Rules for drawing the new pictures.
         longest: Maximum number of tokens in a caption.
         steps: Number of steps of ``aligned``.
-        seed: Seed of the new pictures and of the training.
+        seeds: Seeds of the new pictures and of the training.
         length: Length of the training.
     """
-    random = np.random.default_rng([seed, 5])
+    random = np.random.default_rng(seeds)
     model = aligned / "model"
     vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(model), dtype="float32")
     processor = load_processor(str(model))

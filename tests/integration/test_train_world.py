@@ -191,7 +191,11 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
     assert words[1] < 0.8 * words[0]
     written = (run / "metrics.jsonl").stat().st_mtime_ns
     assert experiment.train(tmp_path / "plain", Trial("short", 0), 1) == run
+    twice = experiment.train(tmp_path / "plain", Trial("short_twice", 0), 1)
     assert (run / "metrics.jsonl").stat().st_mtime_ns == written
+    last = load_file(twice / "model" / "model.safetensors")
+    assert {name for name in after if not torch.equal(after[name], last[name])} == changed
+    assert [experiment.rounds_of(scheme) for scheme in ("scapo", "short", "short_twice")] == [0, 1, 2]
 
 
 def test_a_finished_experiment_is_not_done_again(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from scapo_eval import ClaimExtractor, ClaimOracle, InputError, Scenes, Vocabulary
-from scapo_eval.claiming.claim import ClaimKey
+from scapo_eval import ClaimExtractor, ClaimOracle, InputError, PresenceOracle, Scenes, Vocabulary
+from scapo_eval.claiming.claim import KINDS, ClaimKey
+from scapo_eval.files.records import Records
 from scapo_eval.truths.claim_matrix import ClaimMatrix
 from scapo_eval.truths.truth_matrix import npz_bytes
 
@@ -77,6 +79,80 @@ def test_the_oracle_looks_claims_up_and_can_be_pickled(tmp_path: Path) -> None:
     assert len(scenes.scenes) == 2
     assert "8" not in scenes.scenes
     assert scenes.scenes.get("8") is None
+
+
+def test_probabilities_must_be_valid_before_they_are_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"claim 3 \(image '7'\) has 1.5"):
+        matrix([0, 0, 0, 1.5, 0, 0])
+    faulty = replace(matrix(), probabilities=np.full(6, np.inf, np.float32))
+    with pytest.raises(ValueError, match=r"claim 0 \(image '7'\) has inf"):
+        faulty.save(tmp_path / "claims.npz")
+    assert not (tmp_path / "claims.npz").exists()
+
+
+NAN = float("nan")
+
+
+def test_claims_have_the_probability_of_the_source_that_decides(tmp_path: Path) -> None:
+    first = scenes_of(tmp_path / "first.npz", matrix([0.9, 0.1, 0.8, 0.5, NAN, 0.7]))
+    second = scenes_of(tmp_path / "second.npz", matrix([0.6, 0.6, 0.6, 0.6, 0.2, 0.6]))
+    plain = Scenes.load(
+        Records("plain", [{"image_id": 9, "objects": [{"name": "bus", "attributes": ["red"]}]}]), VOCABULARY
+    )
+    presence = PresenceOracle.from_objects({"7": ["dog"]}, labels=VOCABULARY.labels)
+    extractor = ClaimExtractor(VOCABULARY, KINDS)
+    texts = ["At least two dogs sit on a couch. Three cats.", "A red bus.", "A blue bus. A tree."]
+    claims = extractor.find_batch(texts)
+    ids = [7, "9", 9]
+
+    def told(*scenes: Scenes, truth: PresenceOracle | None = None) -> list[dict[tuple[str, str], float]]:
+        oracle = pickle.loads(pickle.dumps(ClaimOracle(VOCABULARY, truth, scenes)))
+        found = oracle.probabilities(ids, claims)
+        alone = [[oracle.probability(image, claim) for claim in of] for image, of in zip(ids, claims, strict=True)]
+        assert all(np.array_equal(*both, equal_nan=True) for both in zip(found, alone, strict=True))
+        assert [array.dtype for array in found] == [np.float64] * 3
+        for array, states in zip(found, oracle.states(ids, claims), strict=True):  # those without a probability
+            sure = np.isin(array, (0, 1))
+            assert np.array_equal(array[sure], np.array(states)[sure])
+        return [
+            {
+                (claim.kind, claim.value): round(chance, 6)
+                for claim, chance in zip(of, array.tolist(), strict=True)
+                if chance == chance
+            }
+            for of, array in zip(claims, found, strict=True)
+        ]
+
+    of_first = [{("count", "2+"): 0.9, ("count", "3"): 0.1, ("relation", "on"): 0.5}, {("attribute", "red"): 0.0}, {}]
+    assert told(first) == of_first  # the last is false without a probability, so the probability is 0
+    assert told(first, second) == of_first
+    assert told(second, first) == [
+        {("count", "2+"): 0.6, ("count", "3"): 0.6, ("relation", "on"): 0.6}, {("attribute", "red"): 0.2}, {},
+    ]  # fmt: skip
+    with_truth = told(plain, first, truth=presence)
+    assert with_truth[0] == {
+        ("presence", ""): 0.0, ("count", "2+"): 0.9, ("count", "3"): 0.1, ("relation", "on"): 0.5,
+    }  # fmt: skip
+    assert with_truth[1] == {("presence", ""): 1.0, ("attribute", "red"): 1.0}
+    assert told() == [{}, {}, {}]
+
+
+def test_a_bound_gives_no_probability_of_a_restricted_count_unless_it_is_false(tmp_path: Path) -> None:
+    (claim,) = ClaimExtractor(VOCABULARY, ("count",)).find("Two brown dogs run.")
+    assert claim.restricted
+    for state, p, expected in ((1, 0.9, NAN), (0, 0.1, 0.1), (-1, 0.5, NAN)):
+        told = matrix([p], [("7", ("count", "dog", "2+", ""), state)])
+        oracle = ClaimOracle(VOCABULARY, scenes=(scenes_of(tmp_path / f"{state}.npz", told),))
+        assert oracle.probability(7, claim) == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_evidence_of_a_judge_contains_its_probability(tmp_path: Path) -> None:
+    scenes = scenes_of(tmp_path / "claims.npz", matrix([0.9, 0.1, 0.8, 0.5, NAN, 0.7]))
+    oracle = ClaimOracle(VOCABULARY, scenes=(scenes,))
+    extractor = ClaimExtractor(VOCABULARY, ("count", "attribute", "relation"))
+    claims = extractor.find_batch(["At least two dogs. A dog on a couch.", "A red bus."])
+    said = [oracle.evidence(image, claim) for image, of in zip((7, 9), claims, strict=True) for claim in of]
+    assert said == ["judged: yes (P(yes) 0.90)", "judged: undecided (P(yes) 0.50)", "judged: no"]
 
 
 def test_labels_have_the_names_of_the_vocabulary_and_values_keep_theirs(tmp_path: Path) -> None:
@@ -146,6 +222,8 @@ SIX = np.zeros(6, np.uint32)
         (put(value=SIX + 99), "a value that does not exist"),
         (put(kind=np.ones(6, np.uint8)), "not a count"),
         (put(p=np.full(6, 2, np.float32)), "'p' must be probabilities"),
+        (put(p=np.full(5, 0.5, np.float32)), "'p' must be probabilities: expected 6 float32 values"),
+        (put(p=np.array([0, 1, 0, 0, -0.5, 0], np.float32)), r"probabilities: claim 4 \(image '9'\) has -0.5"),
     ],
 )
 def test_faulty_files_are_named(tmp_path: Path, change: Change, reason: str) -> None:

@@ -5,11 +5,15 @@ These tests run on real local clusters (``bash .ci/engines``). In other environm
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 import scapo_eval
 from scapo_eval import CaptionScores, PresenceOracle, Run, Vocabulary
 
+PROGRAMS = Path(__file__).resolve().parents[2] / "programs"
 LABELS = ("dog", "cat", "car", "bus")
 N = 2000
 
@@ -158,3 +163,44 @@ def killer(marker: Path) -> Callable[[Any], Any]:
         os.kill(os.getpid(), signal.SIGKILL)
 
     return kill_once
+
+
+@pytest.fixture
+def serve(lab: Any) -> Iterator[Callable[..., str]]:
+    """Starts a vLLM server for the trainer, as ``scapo_train.samplers.connection.START`` describes, with further
+    options, and returns its address.
+    """
+    from scapo_train.samplers.server import UPDATING
+
+    running: list[subprocess.Popen[bytes]] = []
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", UPDATING: "1"}
+    environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # otherwise, each process of a server needs its own NUMA node
+
+    def start(model: str, *options: str) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *options]
+        command += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--dtype", "float32"]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--gpu-memory-utilization", "0.1"]
+        with open(lab.folder / "server.log", "wb") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True))
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def gloo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers an engine for weight transfer over gloo in this process, and as a plugin of vLLM in those it starts."""
+    record = tmp_path / "vllm_gloo-0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-gloo\nVersion: 0\n")
+    (record / "entry_points.txt").write_text("[vllm.general_plugins]\ngloo = vllm_gloo:register\n")
+    (tmp_path / "vllm_gloo.py").write_bytes((PROGRAMS / "vllm_gloo.py").read_bytes())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("vllm_gloo").register()

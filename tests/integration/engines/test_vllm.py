@@ -35,7 +35,6 @@ from scapo_eval.engines.openai_http import OpenAIEngine
 from scapo_eval.engines.vllm_offline import VllmEngine
 from scapo_eval.inference import judge
 
-pytestmark = pytest.mark.xdist_group("offline")  # the tests share an engine
 Run = Callable[..., tuple[int, str, str]]
 SMALL = {
     "max_model_len": 400,
@@ -253,7 +252,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_request(place: Path, wo
     url, process = server()
     requests = [
         Request.of("Describe this image", path, Sampling(max_tokens=64), sample=k)
-        for k in range(40) for path in pictures(place)
+        for k in range(20) for path in pictures(place)
     ]  # fmt: skip
     warnings: list[str] = []
     never = {str(token): -100 for token in words._never}  # random weights say tokens of pictures; the server allows it
