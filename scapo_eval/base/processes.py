@@ -41,6 +41,10 @@ def process_pool(
             f"one of {workers} worker processes was killed, usually because the memory was full (each process has "
             f"its own copy of the data); use fewer {option}"
         ) from None
+    except KeyboardInterrupt:
+        for worker in (pool._processes or {}).values():  # otherwise, running tasks are finished first
+            worker.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -236,6 +236,7 @@ def score_claims(
         on_progress=on_progress,
     )
     beyond = tuple(kinds) != ("presence",)
+    decides = any(each.has_answers for each in scenes)  # claims of presence that the ground truth leaves unknown
     signature = Signature.of(
         "claimscore",
         vocab=truth.vocabulary.identity,
@@ -263,7 +264,7 @@ def score_claims(
         notes=(
             *damage,
             *sums.notes,
-            *truth_notes(truth, sums.mentioned),
+            *(note for note in truth_notes(truth, sums.mentioned) if note != truth.without_truth or not decides),
             *scorer.oracle.notes,
             *_undecided(sums, kinds, bool(scenes)),
         ),

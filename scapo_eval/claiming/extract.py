@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
-from ..base.errors import check_choice
 from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES, Reading
 from ..matching.vocabulary import VocabularyGiven
 from . import rules
-from .claim import KINDS, Claim, ClaimKind
+from .claim import KINDS, Claim, ClaimKind, kinds_of
 from .rules import (
     BEING,
     FINITE_BE,
@@ -91,7 +90,7 @@ class ClaimExtractor:
 
     Args:
         vocabulary: Labels and aliases, in any form that :meth:`Vocabulary.of` accepts.
-        kinds: Claim kinds to extract.
+        kinds: Claim kinds to extract, as a sequence or a string of comma-separated names.
         claims: Reading of the mentions. All claims are returned, but a reading with uses from a judge determines the
             uses.
 
@@ -106,12 +105,10 @@ class ClaimExtractor:
     """
 
     def __init__(
-        self, vocabulary: VocabularyGiven, kinds: Sequence[ClaimKind] = KINDS, claims: Reading = "all"
+        self, vocabulary: VocabularyGiven, kinds: str | Sequence[ClaimKind] = KINDS, claims: Reading = "all"
     ) -> None:
-        for kind in kinds:
-            check_choice("kinds", kind, KINDS)
         self.matcher = AliasMatcher(vocabulary, claims)
-        self.kinds = tuple(kind for kind in KINDS if kind in kinds)
+        self.kinds = kinds_of(kinds) if kinds else ()
 
     def __repr__(self) -> str:
         return one_line(self, repr(self.matcher.vocabulary))
@@ -202,14 +199,14 @@ class ClaimExtractor:
 
 
 def claims_of(
-    caption: str, vocabulary: VocabularyGiven = "coco80", *, kinds: Sequence[ClaimKind] = KINDS
+    caption: str, vocabulary: VocabularyGiven = "coco80", *, kinds: str | Sequence[ClaimKind] = KINDS
 ) -> list[Claim]:
     """Returns the claims in one caption, in text order. For many captions, use :class:`ClaimExtractor`.
 
     Args:
         caption: Any string.
         vocabulary: Vocabulary, its name, or its file.
-        kinds: Kinds of claims to find.
+        kinds: Kinds of claims to find, as a sequence or a string of comma-separated names.
 
     Raises:
         InputError: If the vocabulary is invalid or a kind is unknown.

@@ -22,6 +22,10 @@ class SafeConsole(Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
+    def on_broken_pipe(self) -> None:
+        """Raises the error, for which ``main`` returns 0, as for other output. Rich would exit with 1."""
+        raise BrokenPipeError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +41,9 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
         try:
             ranges[name] = float(low), float(high)
         except ValueError:
-            raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5") from None
+            ranges[name] = math.nan, math.nan
+        if not name or not ranges[name][0] < ranges[name][1]:
+            raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5")
     return ranges
 
 

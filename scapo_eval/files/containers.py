@@ -96,6 +96,13 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         if first_record is None:
             raise InputError("there are no records", path=name)
         return Rows(name, "records", first_record[1], chain([first_record], records))
+    faults = list[InputError]()
+
+    def noted(fault: InputError) -> None:
+        faults.append(fault)
+        if on_error is not None:
+            on_error(fault)
+
     source = Source.of(path)
     head = source.head
     refuse_feather(head, name)
@@ -115,14 +122,14 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         container, rows = "JSON object", iter(((1, _object(source, name)),))
     elif text[:1] in (b"{", b"[", b""):
         container = "JSON array" if text[:1] == b"[" else "JSON lines"
-        rows = iter_records(source, on_error=on_error)
+        rows = iter_records(source, on_error=None if on_error is None else noted)
     else:
         container, rows = "table", table_rows(read_bytes(source), name)
     if container in ("parquet", "xlsx workbook", "table"):
         rows = counted(source, rows)
     first = next(rows, None)
     if first is None:
-        raise InputError("the file contains no record", path=name)
+        raise faults[0] if faults else InputError("the file contains no record", path=name)
     if container == "JSON lines" and any(isinstance(first[1].get(key), (dict, list)) for key in ("results", "logs")):
         container = "JSON object"  # a whole document on one line
     return Rows(name, container, first[1], chain([first], rows))

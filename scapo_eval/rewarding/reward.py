@@ -890,7 +890,8 @@ class SubsentenceReward:
         probability = claims.known_probability
         known = np.flatnonzero(probability >= 0)  # claims are in the order of their pieces
         pieces, starts = np.unique(claims.piece[known], return_index=True)
-        for k, of_piece in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
+        claims_of = np.split(known, starts)[1:]  # without the empty part before the first piece
+        for k, of_piece in zip(pieces.tolist(), claims_of, strict=True):
             p, is_first = probability[of_piece], claims.first[of_piece]
             absent = _distribution(1 - p)
             penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError
 from ..base.hashes import digest
+from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
 from ..claiming.claim import KINDS, ClaimKey, count_range
@@ -70,9 +71,9 @@ class ClaimMatrix:
         cls,
         image_ids: Sequence[str],
         claims: Sequence[ClaimKey],
-        states: NDArray[np.int8],
+        states: ArrayLike,
         *,
-        probabilities: NDArray[np.float32] | None = None,
+        probabilities: ArrayLike | None = None,
         vocabulary_fingerprint: str = "",
     ) -> ClaimMatrix:
         """Builds a matrix from n claims and their states.
@@ -87,6 +88,17 @@ class ClaimMatrix:
         Raises:
             ValueError: If an argument is invalid, for example if a probability is outside [0, 1].
         """
+        states = np.asarray(states)
+        if states.shape != (len(claims),) or len(image_ids) != len(claims) or not np.isin(states, (-1, 0, 1)).all():
+            raise ValueError(f"states must be {len(claims)} values, each 1, 0 or -1, with an image id for each claim")
+        for image in dict.fromkeys(image_ids):
+            if canonical_image_id(image) != image:
+                raise ValueError(f"image id {image!r} is not canonical: use {canonical_image_id(image)!r}")
+        for key in claims:
+            if len(key) != 4 or key[0] not in KINDS:
+                raise ValueError(f"a claim must be (kind, label, value, other) with a kind of {KINDS}, got {key!r}")
+        if len(set(zip(image_ids, claims, strict=True))) < len(claims):
+            raise ValueError("a claim appears twice for an image")
         sizes = [(image, sum(1 for _ in group)) for image, group in groupby(image_ids)]
         kinds = {kind: k for k, kind in enumerate(KINDS)}
         labels, values = {"": 0}, dict[str, int]()

@@ -132,7 +132,7 @@ class ClaimOracle:
 
     def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
         """Returns the facts about an image that captions can cover, according to the first source of scene graphs that
-        contains the image.
+        contains annotations of the image. Answers of a judge and reference captions are not annotations.
 
         Args:
             image_id: Image id in any spelling that :func:`~scapo_eval.base.ids.canonical_image_id` accepts.
@@ -144,7 +144,8 @@ class ClaimOracle:
             The set of facts, each of which is a tuple of strings. The set is empty if no source contains the image.
         """
         image = canonical_image_id(image_id)
-        scene = next((scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes), None)
+        graphs = (scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes)
+        scene = next(filter(_is_annotated, graphs), None)
         return frozenset() if scene is None else frozenset(_FACTS[kind](scene))
 
     def state(self, image_id: object, claim: Claim) -> State:
@@ -229,7 +230,7 @@ class ClaimOracle:
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
     """Returns a presence oracle that is computed from scene graphs. If several sources contain an image, the first of
-    these sources is used.
+    these sources that contains annotations is used.
 
     A label is present if the source lists an object with the label or a count above 0. A label is absent if the source
     annotates all objects with the label and lists none. All labels that are neither present nor absent are unknown.
@@ -243,7 +244,9 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
     """
     graphs: dict[str, SceneGraph] = {}
     for of_file in scenes:
-        graphs = {**of_file.scenes, **graphs}
+        for image, graph in of_file.scenes.items():
+            if not _is_annotated(graphs.get(image)):
+                graphs[image] = graph
     states = np.full((len(graphs), len(vocabulary.labels)), UNKNOWN, dtype=np.int8)
     for row, scene in enumerate(graphs.values()):
         known = {**dict.fromkeys(scene.complete, FALSE), **{label: int(n > 0) for label, n in scene.counts.items()}}
@@ -263,6 +266,11 @@ def fact_of(claim: Claim) -> tuple[str, ...]:
         "attribute": (claim.label, claim.value),
         "relation": (claim.label, claim.value, claim.other),
     }[claim.kind]
+
+
+def _is_annotated(scene: SceneGraph | None) -> bool:
+    """Returns False for a scene graph that contains at most answers to claims."""
+    return scene is not None and bool(scene.things or scene.counts or scene.complete)
 
 
 class _Known:
@@ -476,8 +484,11 @@ def _said(known: _Known, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
     scene, asked = known.scene, asked_as(claim)
     answer, chance = (scene.answers or {}).get(asked), known.chances.get(asked)
-    told = "" if chance is None else f" (P(yes) {chance:.2f})"
-    judged = [] if answer is None else ["a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}{told}"]
+    told = f" to {_bound(asked)}" if asked != claim.key else ""
+    told += "" if chance is None else f" (P(yes) {chance:.2f})"
+    judged = (
+        [] if answer is None else [f"a reference{told}" if scene.by_references else f"judged: {_ANSWERS[answer]}{told}"]
+    )
     # a file from a judge, without annotations
     if scene.answers and not (scene.things or scene.counts or scene.complete):
         return "; ".join(judged)
@@ -495,6 +506,11 @@ def _said(known: _Known, claim: Claim) -> str:
         own = [" ".join(each) for each in named if each[0] == claim.label and claim.other in ("", each[2])]
         parts += [*_listed(own), *_measured(scene, claim)]
     return "; ".join(filter(None, [*parts, *judged]))
+
+
+def _bound(asked: ClaimKey) -> str:
+    """Returns, as readable text, the lower bound about which a judge is asked instead of a restricted count."""
+    return f"at least {count_range(asked[2])[0]}"
 
 
 _ANSWERS: dict[State, str] = {TRUE: "yes", FALSE: "no", UNKNOWN: "undecided"}

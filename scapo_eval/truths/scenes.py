@@ -126,6 +126,11 @@ class Scenes:
     def __repr__(self) -> str:
         return one_line(self, f"{len(self.scenes):,} images: {self.source}")
 
+    @property
+    def has_answers(self) -> bool:
+        """True if answers of a judge or reference captions decide claims."""
+        return isinstance(self.scenes, _JudgedScenes) or any(scene.answers for scene in self.scenes.values())
+
     def chances(self, image: str) -> Mapping[ClaimKey, float]:
         """Returns the claims about an image for which a judge's probability is known, with P(true).
 
@@ -404,6 +409,10 @@ class _Reader:
         width, height = (_checked(record, name, _is_size, "a number >= 0", 0) for name in ("width", "height"))
         things, place = list[Thing](), dict[int, int]()
         for k, given in enumerate(record["objects"]):
+            if not isinstance(given, Mapping):
+                raise ValueError(
+                    f"not a valid record: a thing must be an object with a 'name', found {short_repr(given)}"
+                )
             label = self.label(given.get("name"))
             if label is None:
                 continue
@@ -445,6 +454,10 @@ class _Reader:
 
     def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
         """Returns a claim and the judge's answer, or None if the vocabulary lacks a label of the claim."""
+        if not isinstance(given, Mapping) or not {"kind", "answer"} <= given.keys():
+            raise ValueError(
+                f"not a valid record: a claim must be an object with 'kind' and 'answer', found {short_repr(given)}"
+            )
         kind, answer = given["kind"], given["answer"]
         if kind not in KINDS:
             raise ValueError(f"'kind' of a claim must be {', '.join(KINDS)}, found {short_repr(kind)}")

@@ -115,7 +115,7 @@ class Judgements:
         records = list(iter_records(path))
         kinds = [kind for kind in SETS if kind.fits(records[0][1]) and name in (None, kind.name)]
         if name is not None and name not in [kind.name for kind in SETS]:
-            raise InputError(f"set must be one of {', '.join(kind.name for kind in SETS)}, got {name!r}")
+            raise InputError(f"set must be one of {', '.join(dict.fromkeys(kind.name for kind in SETS))}, got {name!r}")
         if not kinds:
             fields = ", ".join(map(str, list(records[0][1])[:8]))
             wanted = f"the set '{name}'" if name else "human judgments"
@@ -130,9 +130,17 @@ class Judgements:
                 items += [_checked(replace(item, line=number), known) for item in kind.items(record, number)]
             except InputError as error:
                 faults.add(InputError(error.reason, path=source, line=number))
+        for item in items:
+            if (said := _kind_of(item)) != (first := _kind_of(items[0])):
+                reason = f"{said}, but line {items[0].line} has {first}: a file contains only one kind of judgment"
+                faults.add(InputError(reason, path=source, line=item.line))
         faults.raise_if_any()
         _refuse_twice(items, source)
-        return cls(kind.name, source, tuple(items), known)
+        judgements = cls(kind.name, source, tuple(items), known)
+        for dimension in (ranges or {}).keys() - set(judgements.dimensions):
+            there = ", ".join(judgements.dimensions) or "none"
+            raise InputError(f"no rating '{dimension}', for which a range is given (there are: {there})", path=source)
+        return judgements
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -200,6 +208,10 @@ class Judgements:
             if name not in there:
                 raise InputError(f"system '{name}' not found (there are: {', '.join(sorted(there))})", path=self.source)
         return replace(self, items=tuple(item for item in self.items if item.system not in names))
+
+
+def _kind_of(item: RatedText) -> str:
+    return "a pair" if item.rival is not None else "marked spans" if item.spans is not None else "a rating"
 
 
 def _checked(item: RatedText, ranges: Mapping[str, Range]) -> RatedText:

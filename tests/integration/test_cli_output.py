@@ -145,6 +145,16 @@ def test_different_scoring_is_refused_or_marked_in_every_line(run: ScapoEval, wo
     assert {row["differing"] for row in rows if row["system"] == "y"} == {"truth"}
 
 
+@pytest.mark.parametrize("verb", ["show", "score", "labels"])
+def test_a_pipe_that_is_closed_early_is_no_error(world: Path, verb: str) -> None:
+    command = [sys.executable, "-m", "scapo_eval.cli.main", verb, *map(str, EXAMPLES[:1]), *map(str, TRUTH)]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_pipe_gets_tsv_whatever_force_color_says(world: Path) -> None:
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, EXAMPLES), *map(str, TRUTH)]
     plain = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}

@@ -90,6 +90,32 @@ def test_probabilities_must_be_valid_before_they_are_written(tmp_path: Path) -> 
     assert not (tmp_path / "claims.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("images", "claims", "states", "p", "reason"),
+    [
+        (["7"], [("count", "dog", "2", "")], [0.9], [1], "states must be 1 values, each 1, 0 or -1"),
+        (["7"], [("count", "dog", "2", "")], [257], None, "each 1, 0 or -1"),
+        (["7"], [("count", "dog", "2", "")], [1, 0], None, "states must be 1 values"),
+        (["7", "8"], [("count", "dog", "2", "")], [1], None, "an image id for each claim"),
+        (["007"], [("count", "dog", "2", "")], [1], None, "image id '007' is not canonical: use '7'"),
+        (["7"], [("colour", "dog", "red", "")], [1], None, "a claim must be .* got"),
+        (["7"] * 2, [("count", "dog", "2", "")] * 2, [1, 0], None, "appears twice"),
+        (["7", "8", "7"], [("count", "dog", value, "") for value in "234"], [1, 0, 1], None, "an image appears twice"),
+    ],
+)
+def test_faulty_arguments_are_refused(images: Any, claims: Any, states: Any, p: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ClaimMatrix.of(images, claims, states, probabilities=p)
+
+
+def test_lists_are_arrays() -> None:
+    made = ClaimMatrix.of(
+        ["7", "7"], [("count", "dog", "2", ""), ("count", "cat", "1", "")], [1, 0], probabilities=[1, 0]
+    )
+    assert made.states("7") == {("count", "dog", "2", ""): 1, ("count", "cat", "1", ""): 0}
+    assert made.chances("7") == {("count", "dog", "2", ""): 1.0, ("count", "cat", "1", ""): 0.0}
+
+
 NAN = float("nan")
 
 
@@ -144,6 +170,8 @@ def test_a_bound_gives_no_probability_of_a_restricted_count_unless_it_is_false(t
         told = matrix([p], [("7", ("count", "dog", "2+", ""), state)])
         oracle = ClaimOracle(VOCABULARY, scenes=(scenes_of(tmp_path / f"{state}.npz", told),))
         assert oracle.probability(7, claim) == pytest.approx(expected, nan_ok=True)
+        answer = {1: "yes", 0: "no", -1: "undecided"}[state]
+        assert oracle.evidence(7, claim) == f"judged: {answer} to at least 2 (P(yes) {p:.2f})"
 
 
 def test_the_evidence_of_a_judge_contains_its_probability(tmp_path: Path) -> None:

@@ -182,3 +182,28 @@ def test_presence_that_only_a_judge_decides_is_counted() -> None:
 
 def test_metrics_of_some_kinds() -> None:
     assert "hal_rate_text" not in claim_metrics(("presence", "count")).formulas
+
+
+JUDGED = [{"kind": "presence", "label": "dog", "answer": "yes"}, {"kind": "presence", "label": "bus", "answer": "no"}]
+
+
+@pytest.mark.parametrize("judge_first", [False, True])
+def test_answers_of_a_judge_hide_no_annotations(judge_first: bool) -> None:
+    """The facts to cover, and the presence that scenes state, come from the first source with annotations."""
+    sources = [[DOG_ON_COUCH], [{"image_id": 7, "objects": [], "claims": JUDGED}]]
+    known = [Scenes.load(Records("s", records), VOCABULARY) for records in sources]
+    ordered = known[::-1] if judge_first else known
+    presence = presence_in(ordered, VOCABULARY)
+    assert [presence.state(7, label) for label in ("dog", "couch", "bus")] == [1, 1, -1]
+    oracle = ClaimOracle(VOCABULARY, scenes=tuple(ordered))
+    assert oracle.facts(7, "presence") == {("dog",), ("couch",)}
+    run = score_claims(
+        Records("c", [{"image_id": 7, "caption": "A dog and a bus."}]), Truth.of(presence, VOCABULARY), ordered
+    )
+    assert run.values["cover_rate_presence"] == 0.5
+    assert run.values["hal_rate_presence"] == 0.5
+    assert not [note for note in run.notes if "have no ground truth" in note]
+    without = score_claims(
+        Records("c", [{"image_id": 7, "caption": "A dog."}]), Truth.of(presence, VOCABULARY), known[:1]
+    )
+    assert [note for note in without.notes if "have no ground truth" in note]

@@ -179,6 +179,7 @@ GOOD = row("A dog.", ["claim"])
         ([GOOD, row("A cat.", ["maybe"])], r"uses.jsonl:2: unknown use 'maybe'; known: claim, hedged, .*, none"),
         ([GOOD, {**row("A cat.", ["claim"]), "caption": "A"}], r"uses.jsonl:2: the span 2 to 5 lies outside"),
         ([GOOD, '{"caption": "A ca'], r"uses.jsonl:2: "),
+        (['{"caption": "A ca'], r"uses.jsonl:1: not valid JSON: unexpected end of data"),
         ([GOOD, {"caption": "A cat.", "uses": []}], r"uses.jsonl:2: .*vocabulary"),
         ([GOOD, {**GOOD, "uses": [{"start": "2", "end": 5, "use": "claim"}]}], r"uses.jsonl:2: .*start"),
         ([GOOD, row("A dog.", ["none"])], r"uses.jsonl:2: the caption appears twice .* \(lines 1 and 2\)"),

@@ -261,3 +261,14 @@ def test_the_command_takes_kinds(
     assert (code, "require scenes" in err) == (2, True)
     code, _, err = told("--kinds", "colour")
     assert (code, "not a kind of claim: 'colour'" in err) == (2, True)
+
+
+@pytest.mark.parametrize("config", [None, RewardConfig.robust(), RewardConfig(additive=True)])
+def test_probabilities_of_labels_that_no_response_claims(config: RewardConfig | None) -> None:
+    reward = SubsentenceReward("coco80", {"1": {"dog": 0.9, "cat": 0.2}}, config or RewardConfig())
+    texts = ["A nice day.", "A horse.", "", "A nice day. It rains."]
+    totals = [result.total for result in reward(["1"] * 4, texts)]
+    assert totals == pytest.approx([-0.1, -0.1, 0, -0.2])
+    assert [reward(["1"], [text])[0].total for text in texts] == pytest.approx(totals)
+    mixed = reward(["1"] * 2, ["A nice day.", "A dog. A horse."])
+    assert mixed[1].total == pytest.approx(reward(["1"], ["A dog. A horse."])[0].total)

@@ -294,7 +294,10 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "own: 40 items, 20 images." in table.stdout
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
     assert found["systems"][0]["means"]["rating"] == 3.5
-    assert CliRunner().invoke(cli, [*words, "--range", "rating=x"]).exit_code == 2
+    for faulty in ("rating=x", "1:5", "rating=5:1", "rating=1:1", "rating=nan:5"):
+        refused = CliRunner().invoke(cli, [*words, "--range", faulty])
+        assert refused.exit_code == 2
+        assert f"'{faulty}' is not NAME=LOW:HIGH, for example rating=1:5" in " ".join(refused.output.split())
 
 
 @pytest.fixture(scope="module")
@@ -347,3 +350,22 @@ def test_every_set_is_recognized(human: Path) -> None:
         assert (found.name, len(found.items)) == (name, size)
     with gzip.open(files["composite"], "rt") as stream:
         assert len(list(stream)) == 6021
+
+
+def test_kinds_of_judgements_are_not_mixed() -> None:
+    rated = [{"image_id": k, "caption": "A dog.", "rating": 1 + k % 2} for k in range(40)]
+    pairs = [{**row, "rival": "A cat."} for row in rated]
+    spans = [{**row, "spans": [{"start": 0, "end": 5, "wrong": False}]} for row in rated]
+    for first, second, said in ((rated, pairs, "a pair, but line 1 has a rating"),
+                                (pairs, spans, "marked spans, but line 1 has a pair"),
+                                (spans, rated, "a rating, but line 1 has marked spans")):  # fmt: skip
+        with pytest.raises(InputErrors, match=f"{said}: a file contains only one kind of judgment") as caught:
+            Judgements.load(Records("mixed", [*first, *second]))
+        assert caught.value.errors[0].line == 41
+
+
+def test_a_range_of_no_rating_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no rating 'foo', for which a range is given \(there are: rating\)"):
+        Judgements.load(Records("own", rows()), ranges={"foo": (1, 5)})
+    with pytest.raises(InputError, match=r"set must be one of thumb, faithscore, faithscore-answers, haelm"):
+        Judgements.load(Records("own", rows()), name="x")

@@ -359,3 +359,32 @@ def _is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+INTERRUPTED = """
+import multiprocessing, os, signal, sys, time
+from pathlib import Path
+from scapo_eval.base.processes import process_pool
+def work(path):
+    Path(path + ".begun").touch()
+    time.sleep(600)
+    Path(path).touch()
+if __name__ == "__main__":
+    with process_pool(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        for k in range(6):
+            pool.submit(work, f"{sys.argv[1]}/{k}")
+        while not Path(f"{sys.argv[1]}/0.begun").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(600)
+"""
+
+
+def test_an_interrupt_ends_running_tasks(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "parent.py"), str(tmp_path)], capture_output=True, text=True, timeout=300
+    )  # a task takes longer
+    assert done.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in done.stderr
+    assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]
