@@ -55,7 +55,7 @@ def test_the_pages_on_claims(folder: Path, capsys: pytest.CaptureFixture[str]) -
     run_blocks(blocks("docs/claims.md"), "docs/claims.md")
     assert "attribute blue 0" in capsys.readouterr().out
     run_blocks(blocks("docs/annotate_claims.md"), "docs/annotate_claims.md")
-    assert capsys.readouterr().out == "[[1, 0]]\n"
+    assert capsys.readouterr().out == "[[1, 0]]\n[0.9 0.2]\n"
 
 
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
