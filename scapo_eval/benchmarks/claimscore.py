@@ -236,7 +236,7 @@ def score_claims(
         on_progress=on_progress,
     )
     beyond = tuple(kinds) != ("presence",)
-    decides = any(each.has_answers for each in scenes)  # claims of presence that the ground truth leaves unknown
+    answered = any(each.answers_presence for each in scenes)  # so that labels without ground truth may count
     signature = Signature.of(
         "claimscore",
         vocab=truth.vocabulary.identity,
@@ -264,7 +264,7 @@ def score_claims(
         notes=(
             *damage,
             *sums.notes,
-            *(note for note in truth_notes(truth, sums.mentioned) if note != truth.without_truth or not decides),
+            *(note for note in truth_notes(truth, sums.mentioned) if not (answered and note == truth.without_truth)),
             *scorer.oracle.notes,
             *_undecided(sums, kinds, bool(scenes)),
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -37,13 +36,14 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     ranges = {}
     for text in texts:
         name, _, bounds = text.rpartition("=")
-        low, _, high = bounds.partition(":")
         try:
-            ranges[name] = float(low), float(high)
+            low, high = map(float, bounds.split(":"))
+            is_valid = bool(name) and low < high
         except ValueError:
-            ranges[name] = math.nan, math.nan
-        if not name or not ranges[name][0] < ranges[name][1]:
+            is_valid = False
+        if not is_valid:
             raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5")
+        ranges[name] = low, high
     return ranges
 
 

@@ -99,7 +99,8 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
     faults = list[InputError]()
 
     def noted(fault: InputError) -> None:
-        faults.append(fault)
+        if not faults:
+            faults.append(fault)
         if on_error is not None:
             on_error(fault)
 

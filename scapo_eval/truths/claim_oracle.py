@@ -483,14 +483,14 @@ _LISTED = 4
 def _said(known: _Known, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
     scene, asked = known.scene, asked_as(claim)
-    answer, chance = (scene.answers or {}).get(asked), known.chances.get(asked)
-    told = f" to {_bound(asked)}" if asked != claim.key else ""
-    told += "" if chance is None else f" (P(yes) {chance:.2f})"
-    judged = (
-        [] if answer is None else [f"a reference{told}" if scene.by_references else f"judged: {_ANSWERS[answer]}{told}"]
-    )
-    # a file from a judge, without annotations
-    if scene.answers and not (scene.things or scene.counts or scene.complete):
+    judged = []
+    if (answer := (scene.answers or {}).get(asked)) is not None:
+        details = [f"at least {count_range(asked[2])[0]}"] if asked != claim.key else []
+        if (chance := known.chances.get(asked)) is not None:
+            details.append(f"P(yes) {chance:.2f}")
+        by = "a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}"
+        judged.append(f"{by} ({', '.join(details)})" if details else by)
+    if scene.answers and not _is_annotated(scene):  # a file from a judge
         return "; ".join(judged)
     if claim.kind == "text":
         texts = [f"“{thing.text}”" for thing in scene.things if thing.text and claim.label in ("", thing.label)]
@@ -506,11 +506,6 @@ def _said(known: _Known, claim: Claim) -> str:
         own = [" ".join(each) for each in named if each[0] == claim.label and claim.other in ("", each[2])]
         parts += [*_listed(own), *_measured(scene, claim)]
     return "; ".join(filter(None, [*parts, *judged]))
-
-
-def _bound(asked: ClaimKey) -> str:
-    """Returns, as readable text, the lower bound about which a judge is asked instead of a restricted count."""
-    return f"at least {count_range(asked[2])[0]}"
 
 
 _ANSWERS: dict[State, str] = {TRUE: "yes", FALSE: "no", UNKNOWN: "undecided"}

@@ -127,9 +127,11 @@ class Scenes:
         return one_line(self, f"{len(self.scenes):,} images: {self.source}")
 
     @property
-    def has_answers(self) -> bool:
-        """True if answers of a judge or reference captions decide claims."""
-        return isinstance(self.scenes, _JudgedScenes) or any(scene.answers for scene in self.scenes.values())
+    def answers_presence(self) -> bool:
+        """True if a judge or reference captions answer claims of presence."""
+        if isinstance(self.scenes, _JudgedScenes):
+            return bool((self.scenes.matrix.columns["kind"] == KINDS.index("presence")).any())
+        return any(kind == "presence" for scene in self.scenes.values() for kind, *_ in scene.answers or ())
 
     def chances(self, image: str) -> Mapping[ClaimKey, float]:
         """Returns the claims about an image for which a judge's probability is known, with P(true).

@@ -137,9 +137,11 @@ class Judgements:
         faults.raise_if_any()
         _refuse_twice(items, source)
         judgements = cls(kind.name, source, tuple(items), known)
-        for dimension in (ranges or {}).keys() - set(judgements.dimensions):
-            there = ", ".join(judgements.dimensions) or "none"
-            raise InputError(f"no rating '{dimension}', for which a range is given (there are: {there})", path=source)
+        for dimension in ranges or ():
+            if dimension not in judgements.dimensions:
+                there = ", ".join(judgements.dimensions) or "none"
+                reason = f"no rating '{dimension}', for which a range is given (there are: {there})"
+                raise InputError(reason, path=source)
         return judgements
 
     @property

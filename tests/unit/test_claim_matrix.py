@@ -171,7 +171,13 @@ def test_a_bound_gives_no_probability_of_a_restricted_count_unless_it_is_false(t
         oracle = ClaimOracle(VOCABULARY, scenes=(scenes_of(tmp_path / f"{state}.npz", told),))
         assert oracle.probability(7, claim) == pytest.approx(expected, nan_ok=True)
         answer = {1: "yes", 0: "no", -1: "undecided"}[state]
-        assert oracle.evidence(7, claim) == f"judged: {answer} to at least 2 (P(yes) {p:.2f})"
+        assert oracle.evidence(7, claim) == f"judged: {answer} (at least 2, P(yes) {p:.2f})"
+
+
+def test_a_matrix_answers_presence_if_it_has_claims_of_presence(tmp_path: Path) -> None:
+    assert not scenes_of(tmp_path / "others.npz", matrix()).answers_presence
+    presence: list[tuple[str, ClaimKey, int]] = [("7", ("presence", "dog", "", ""), 1)]
+    assert scenes_of(tmp_path / "presence.npz", matrix(claims=presence)).answers_presence
 
 
 def test_the_evidence_of_a_judge_contains_its_probability(tmp_path: Path) -> None:

@@ -207,3 +207,12 @@ def test_answers_of_a_judge_hide_no_annotations(judge_first: bool) -> None:
         Records("c", [{"image_id": 7, "caption": "A dog."}]), Truth.of(presence, VOCABULARY), known[:1]
     )
     assert [note for note in without.notes if "have no ground truth" in note]
+
+
+def test_answers_about_colors_say_nothing_about_presence() -> None:
+    red = {"kind": "attribute", "label": "dog", "value": "red", "answer": "no"}
+    records = [[DOG_ON_COUCH], [{"image_id": 7, "objects": [], "claims": [red]}]]
+    known = [Scenes.load(Records("s", each), VOCABULARY) for each in records]
+    truth = Truth.of(presence_in(known, VOCABULARY), VOCABULARY)
+    run = score_claims(Records("c", [{"image_id": 7, "caption": "A red dog."}]), truth, known)
+    assert [note for note in run.notes if "have no ground truth" in note]
