@@ -77,6 +77,10 @@ def execute(arguments: list[str]) -> None:
     """Runs a command in this process, and ends the process."""
     name, *rest = arguments
     code: object = 0
+    if torch := sys.modules.get("torch"):
+        # A fork replaces its pool of threads at the first call. Two first calls at once (transformers loads weights in
+        # threads) can fail with "Invalid thread pool!", so the first call comes before there are threads.
+        torch.set_num_threads(1)
     try:
         if name == "scapo-eval":
             from scapo_eval.cli.main import main
