@@ -263,18 +263,23 @@ class _Reader:
         self.outside = 0
         self.first_outside = ""
         self.confirms = False
+        self.unit = "objects"
+        self.made_for = ""
 
     def notes(self) -> Iterator[str]:
         """Yields remarks about the objects and boxes that were skipped, and about reference captions."""
         if self.confirms:
             yield f"{self.source}: reference captions make claims true, but none false"
+        if self.made_for not in ("", self.vocabulary.fingerprint):
+            matched = f"labels are matched with those of '{self.vocabulary.name}' by name"
+            yield f"{self.source}: made for a vocabulary with fingerprint {self.made_for}; {matched}"
         if self.unnamed:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
-            unnamed = f"{self.unnamed.total()} things with {len(self.unnamed)} names that are not in the vocabulary"
-            yield f"{self.source}: {unnamed} ({names})"
+            unused = f"{self.unit} not used, because their names are not in the vocabulary"
+            yield f"{self.source}: {unused}: {self.unnamed.total()} ({names})"
         if self.outside:
-            unused = f"{self.outside} boxes outside of their picture are not used"
-            yield f"{self.source}: {unused} (first: {self.first_outside})"
+            unused = "boxes not used, because they exceed their image"
+            yield f"{self.source}: {unused}: {self.outside} (first: {self.first_outside})"
 
     def label(self, name: object) -> str | None:
         """Returns the label that an object name refers to.
@@ -396,6 +401,7 @@ class _Reader:
 
         Claims about labels that are not in the vocabulary are omitted, but counted.
         """
+        self.unit, self.made_for = "claims about objects", matrix.vocabulary_fingerprint
         labels = list[str | None]()
         for k, name in enumerate(matrix.labels):
             labels.append(self.label(name) if name else "")

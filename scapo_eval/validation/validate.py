@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -246,6 +246,7 @@ def validate(
             (*_span_agreements(judged, held_against, sample), *of_claims(judged)),
             (),
             (),
+            claim_oracle.notes,
         )
     measures = Measures(held_against, options, {} if given is None else given.texts, loaded.statements)
     columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
@@ -269,8 +270,8 @@ def validate(
         Signature.of("validate", **decisive, **sized),
         tuple(agreements),
         tuple(differences),
-        tuple(_systems(everything, values, dimensions)),
-        tuple(_notes(everything, measures)),
+        tuple(_systems(everything, measures.inverted, values, dimensions)),
+        (*_notes(everything, measures), *claim_oracle.notes),
     )
 
 
@@ -386,9 +387,13 @@ def _f1(precision: Floats, recall: Floats) -> Floats:
     return divide(2 * precision * recall, precision + recall)
 
 
-def _systems(judgements: Judgements, values: Mapping[str, Floats], ratings: Sequence[str]) -> Iterator[SystemMeans]:
+def _systems(
+    judgements: Judgements, inverted: Container[str], values: Mapping[str, Floats], ratings: Sequence[str]
+) -> Iterator[SystemMeans]:
     names = sorted({item.system for item in judgements.items if item.system is not None})
-    every = {rating: _raw(judgements, rating) for rating in ratings} | dict(values)
+    every = {rating: _raw(judgements, rating) for rating in ratings} | {
+        name: 1 - column if name in inverted and not judgements.pairs else column for name, column in values.items()
+    }
     for name in names:
         rows = np.array([item.system == name for item in judgements.items], dtype=bool)
         means = {key: _mean(column[rows]) for key, column in every.items()}

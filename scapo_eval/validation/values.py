@@ -53,6 +53,12 @@ class Measures:
         """Names of this project's metrics that can be computed with the given ground truth and references."""
         return () if self.truth is None else tuple(self._scorer(self.truth).metric_set.formulas)
 
+    @property
+    def inverted(self) -> frozenset[str]:
+        """Names of the error rates, which :meth:`values` subtracts from 1."""
+        better = {} if self.truth is None else self._scorer(self.truth).metric_set.higher_is_better
+        return frozenset(name for name, is_better in better.items() if not is_better)
+
     def _scorer(self, truth: Truth) -> CaptionScorer:
         return CaptionScorer.of(truth, None, self.options, people=True)
 
@@ -95,14 +101,13 @@ class Measures:
             parts.append(scorer.count(captions, [truth.oracle.find_rows(images)]).counts)
         counts = np.concatenate(parts) if parts else np.zeros((0, len(scorer.columns)), dtype=np.int64)
         sums = {name: counts[:, k].astype(np.float64) for k, name in enumerate(scorer.columns)}
-        better = scorer.metric_set.higher_is_better
-        columns = {}
+        inverted, columns = self.inverted, {}
         for name, formula in scorer.metric_set.formulas.items():
             values = formula(sums)
             if not self.statements:
                 values = _where_nothing_is_claimed(name, sums, values)
             columns[name] = np.full(len(texts.captions), np.nan)
-            columns[name][known_captions] = values if better[name] else 1 - values
+            columns[name][known_captions] = 1 - values if name in inverted else values
         return columns
 
 

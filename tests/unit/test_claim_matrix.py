@@ -196,8 +196,12 @@ def test_labels_have_the_names_of_the_vocabulary_and_values_keep_theirs(tmp_path
         ("count", "hound", "2+", ""): 1, ("count", "feline", "3", ""): 0, ("attribute", "orange", "orange", ""): 1,
     }  # fmt: skip
     assert scenes.scenes["9"].answers == {("text", "", "STOP", ""): 1}
-    assert len(scenes.notes) == 1
-    assert "2 things with 2 names" in scenes.notes[0]
+    assert len(scenes.notes) == 2
+    assert "made for a vocabulary with fingerprint abc; labels are matched with those of" in scenes.notes[0]
+    assert "claims about objects not used, because their names are not in the vocabulary: 2" in scenes.notes[1]
+    own = replace(matrix(), vocabulary_fingerprint=other.fingerprint)
+    [note] = scenes_of(tmp_path / "own.npz", own, other).notes
+    assert "made for" not in note
     renamed = Vocabulary.from_mapping({"tangerine": ["orange"]})
     assert scenes_of(tmp_path / "o.npz", matrix(), renamed).scenes["7"].answers == {
         ("attribute", "tangerine", "orange", ""): 1

@@ -212,9 +212,9 @@ def test_the_first_that_knows_decides() -> None:
 def test_what_is_left_aside_is_counted() -> None:
     scenes = graph(objects=[{"name": "gizmo"}, {"name": "dog", "box": [90, 0, 20, 20]}], relations=[])
     unnamed, outside = scenes.notes
-    assert "1 things with 1 names" in unnamed
+    assert "objects not used, because their names are not in the vocabulary: 1" in unnamed
     assert "'gizmo'" in unnamed
-    assert "1 boxes outside" in outside
+    assert "boxes not used, because they exceed their image: 1" in outside
     assert "image 7" in outside
     assert verdicts("A dog on the right.", ClaimOracle(VOCABULARY, scenes=(scenes,)), "relation") == [-1]
 

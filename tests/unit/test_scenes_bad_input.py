@@ -93,8 +93,8 @@ def test_unknown_names_and_boxes_outside_are_counted() -> None:
     scenes = Scenes.load(Records("mine", [graph]), WORDS)
     assert scenes.scenes["7"].things[0].box is None
     assert scenes.notes == (
-        "mine: 1 things with 1 names that are not in the vocabulary ('gizmo')",
-        "mine: 1 boxes outside of their picture are not used (first: [90, 90, 50, 50] in image 7)",
+        "mine: objects not used, because their names are not in the vocabulary: 1 ('gizmo')",
+        "mine: boxes not used, because they exceed their image: 1 (first: [90, 90, 50, 50] in image 7)",
     )
 
 
@@ -152,13 +152,16 @@ def test_boxes_outside_in_coco_are_counted(box: list[int], tmp_path: Path) -> No
     path.write_text(json.dumps({**COCO, "annotations": [{"image_id": 1, "category_id": 1, "bbox": box}]}))
     scenes = Scenes.load(path, WORDS)
     assert scenes.scenes["1"].things[0].box is None
-    assert "1 boxes outside of their picture are not used" in scenes.notes[0]
+    assert "boxes not used, because they exceed their image: 1" in scenes.notes[0]
 
 
 def test_categories_of_coco_that_the_vocabulary_lacks_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "instances.json"
     path.write_text(json.dumps({**COCO, "categories": [{"id": 1, "name": "Gizmo"}, {"id": 2, "name": "unused"}]}))
-    assert "1 things with 1 names that are not in the vocabulary ('gizmo')" in Scenes.load(path, WORDS).notes[0]
+    assert (
+        "objects not used, because their names are not in the vocabulary: 1 ('gizmo')"
+        in Scenes.load(path, WORDS).notes[0]
+    )
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

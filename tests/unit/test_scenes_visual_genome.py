@@ -133,7 +133,7 @@ def test_a_thing_with_two_names_has_both_labels(tmp_path: Path) -> None:
     assert [(thing.label, thing.attributes) for thing in scenes.scenes["7"].things] == [
         ("person", {"red"}), ("hat", {"red"})
     ]  # fmt: skip
-    assert "1 things with 1 names that are not in the vocabulary ('gizmo')" in scenes.notes[0]
+    assert "objects not used, because their names are not in the vocabulary: 1 ('gizmo')" in scenes.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,8 @@ def test_boxes_outside_and_folders_without_files_are_told(tmp_path: Path) -> Non
     written(tmp_path, objects=OBJECTS, image_data=[{"image_id": 7, "width": 50, "height": 100}])
     scenes = Scenes.load(tmp_path, VOCABULARY)
     assert (
-        "1 boxes outside of their picture are not used (first: [60.0, 0.0, 40.0, 90.0] in image 7)" in scenes.notes[0]
+        "boxes not used, because they exceed their image: 1 (first: [60.0, 0.0, 40.0, 90.0] in image 7)"
+        in scenes.notes[0]
     )
 
 

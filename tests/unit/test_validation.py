@@ -267,6 +267,16 @@ def test_n_grams_with_the_package() -> None:
     assert all(np.isnan(values[4]) for values in scores.values())  # an image without references
 
 
+def test_means_of_systems_are_the_rates_themselves() -> None:
+    """Agreements use 1 - hal_rate, so that greater values are better. The table of means shows hal_rate."""
+    mixed = [{**row, "system": "right" if row["id"] % 2 == 0 else "wrong"} for row in rows()]
+    found = scapo_eval.validate(mixed, truth=TRUTH, metrics=["hal_rate", "cover_rate"], resamples=10)
+    rates = {system.system: system.means["hal_rate"] for system in found.systems}
+    assert rates == {"right": 0, "wrong": 1}
+    assert {system.system: system.means["cover_rate"] for system in found.systems} == {"right": 1, "wrong": 0}
+    assert found.value("hal_rate", "rating", "pearson") == pytest.approx(1.0)
+
+
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ratings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(system="a")))
