@@ -106,7 +106,11 @@ def peak_of() -> Callable[[Callable[[], object]], float]:
 
     def measure(action: Callable[[], object]) -> float:
         gc.collect()  # what an earlier test left would be given back meanwhile, and be taken off
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with (
+            torch.backends.mkldnn.flags(enabled=False),  # on some processors, oneDNN keeps packed copies of weights
+            torch.profiler.profile(activities=activities, profile_memory=True) as found,
+        ):
             action()
         events = found.profiler.kineto_results.events()
         now = peak = 0
