@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import operator
+import re
 import sys
 import typing
 from collections.abc import Sequence
@@ -523,8 +524,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a configuration.
 
     Args:
-        source: Path of a TOML file, or name of a shipped configuration (such as ``qwen2_5_vl_7b``, with or without its
-            folder and suffix).
+        source: Path of a TOML file, or name of a shipped configuration (such as ``qwen2_5_vl_7b``, with or without the
+            folder ``configs`` and the suffix).
         overrides: Settings in the form ``section.key=value``, with the value in TOML or as a bare word.
 
     Raises:
@@ -532,7 +533,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         InputErrors: If the configuration has several faults.
     """
     path = Path(source)
-    if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
+    if not path.is_file() and path.parent in _NAMES_SHIPPED and (SHIPPED / f"{path.stem}.toml").exists():
         path = SHIPPED / f"{path.stem}.toml"
     if not path.exists():
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
@@ -541,12 +542,25 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if len(data) > _LONGEST:
         raise InputError(f"not a valid TOML file: more than {_LONGEST >> 10} KiB", path=str(source))
     table = parse_toml(data, str(source))
+    overridden = []
     for override in overrides:
         section, value = _override(override)
+        overridden.append(".".join(section))
         inner = table.setdefault(section[0], {})
         if isinstance(inner, dict):
             inner[section[1]] = value
-    return from_table(table, str(source))
+    try:
+        return from_table(table, str(source))
+    except InputError as error:
+        raise _at_override(error, overridden) from None
+    except InputErrors as errors:
+        raise InputErrors([_at_override(error, overridden) for error in errors.errors]) from None
+
+
+def _at_override(error: InputError, overridden: Sequence[str]) -> InputError:
+    """Returns the error with the source ``--set`` if it is about a setting that was given on the command line."""
+    is_own = any(re.search(rf"(?<!\S){re.escape(key)}(?![\w.])", error.reason) for key in overridden)
+    return InputError(error.reason, path="--set") if is_own else error
 
 
 def from_table(table: dict[str, Any], source: str | None = None) -> Config:
@@ -694,9 +708,12 @@ _POSITIVE = {
     "optim": ("mini_batches", "inner_epochs", "lr"),
     "run": ("keep",),
     "alarms": ("length_factor",),
+    "preference": ("beta",),
 }
 _BELOW_ONE = {"optim": ("beta1", "beta2"), "loss": ("clip_low",), "credit": ("reference_floor",)}
 _MAY_BE_NEGATIVE = ("r_rep",)
+_LOWEST_TEMPERATURE = 0.01
+_NAMES_SHIPPED = (Path("."), Path("configs"), Path("scapo_train/configs"))
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
@@ -716,7 +733,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         for setting in fields(values):
             value = getattr(values, setting.name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if is_number and not value >= 0 and setting.name not in _MAY_BE_NEGATIVE:
+            allowed = (*_MAY_BE_NEGATIVE, *_POSITIVE.get(part.name, ()))  # reported above
+            if is_number and not value >= 0 and setting.name not in allowed:
                 reasons.append(f"{part.name}.{setting.name} must not be negative, got {value}")
     credit = config.credit
     if credit.scheme not in SCHEMES and ":" not in credit.scheme:
@@ -753,7 +771,7 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.model.attention == "flash_attention_2" and config.model.dtype != "bfloat16":
         reasons.append(f'model.attention = "flash_attention_2" computes in bfloat16, not in {config.model.dtype}')
-    if config.optim.mini_batches > config.data.prompts_per_step:
+    if config.optim.mini_batches > config.data.prompts_per_step > 0:
         reasons.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):
         reasons.append('credit.overlong requires credit.scheme = "dapo" with credit.form = "original"')
@@ -765,6 +783,15 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         reasons.append(
             f"rollout.sleep_level must be 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}"
         )
+    if 0 < config.rollout.temperature < _LOWEST_TEMPERATURE:
+        reasons.append(
+            f"rollout.temperature must be at least {_LOWEST_TEMPERATURE}, got {config.rollout.temperature:g}: "
+            "with less, the responses of a group hardly differ"
+        )
+    if 0 < config.model.max_pixels < config.model.min_pixels:
+        reasons.append("model.min_pixels is greater than model.max_pixels")
+    if config.run.evaluate_every and not config.data.evaluation:
+        reasons.append("run.evaluate_every needs data.evaluation, the prompts file of the held-out images")
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         reasons.append("run.keep_best needs data.evaluation and run.evaluate_every")
     if config.run.snr_every and config.data.prompts_per_step < 2:

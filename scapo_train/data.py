@@ -353,17 +353,17 @@ class Prompts:
         self._workers = ThreadPoolExecutor(workers)
         self._next: tuple[tuple[int, ...], list[Future[Prompt | str]]] = (), []
 
-    def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
+    def take(self, indices: Sequence[int], following: Sequence[int] = (), *, check: bool = True) -> list[Prompt]:
         """Returns the prompts of a step. Prompts with unreadable pictures are omitted and recorded in the attribute
         ``bad``.
 
         Args:
             indices: Indices of the prompts.
             following: Indices of the prompts that the next call will request and that are prepared in advance.
+            check: True to call :meth:`check_bad`.
 
         Raises:
-            InputError: If more than ``max_bad`` prompts have unreadable pictures, if the pictures of all prompts are
-                unreadable, or if a prompt is too long.
+            InputError: If ``check`` is True and too many pictures are unreadable, or if a prompt is too long.
         """
         wanted = tuple(indices)
         pending = self._next[1] if self._next[0] == wanted else self._begun(wanted)
@@ -374,6 +374,17 @@ class Prompts:
             _log.warning("omitted: %s", faults[index])
         self.bad |= faults.keys()
         self._next = tuple(following), self._begun(following)
+        if check:
+            self.check_bad()
+        return ready
+
+    def check_bad(self) -> None:
+        """Checks the number of prompts with unreadable pictures.
+
+        Raises:
+            InputError: If more than ``max_bad`` prompts have unreadable pictures, or if the pictures of all prompts are
+                unreadable.
+        """
         most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)
         if len(self.bad) > most:
             first = self.sources[min(self.bad)].path
@@ -382,7 +393,6 @@ class Prompts:
         if len(self.bad) == len(self.sources):
             reason = f"cannot be read, like all other pictures ({len(self.sources):,} in total): no prompt is left"
             raise InputError(reason, path=self.sources[0].path)
-        return ready
 
     def largest(self) -> Prompt | None:
         """Returns the readable prompt with the most pixels and, among these, the one with the longest text. If there

@@ -36,7 +36,9 @@ from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
 
 from .config import REQUIRED, Config, load, required, to_toml
-from .loop import DOCTOR
+from .data import check_pictures
+from .loop import DOCTOR, check_installed
+from .trainer import read_task
 
 STEPS = 3
 GRADIENT_GAP = 1e-4
@@ -90,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         required(config, options.config, REQUIRED)
         if options.nproc_per_node < 1:
             raise ScapoError("--nproc-per-node must be at least 1")
+        check_installed(config)
+        check_pictures(read_task(config).sources)
         folder = Path(config.run.output)
         with tempfile.TemporaryDirectory(prefix="scapo-doctor-") as scratch:
             findings = examine(

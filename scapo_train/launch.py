@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ChildFailedError as error:
         code = error.get_first_failure()[1].exitcode
         return LOST if code < 0 else code
+    except ValueError as error:  # torchrun reads --nproc-per-node only now
+        print(f"scapo_train.launch: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

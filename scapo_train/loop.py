@@ -15,15 +15,21 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
+from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scapo_eval.base.errors import InputError, ScapoError
+import msgspec
+
+from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.base.hashes import digest
 from scapo_eval.base.text import printable
-from scapo_eval.files.json_text import read_json
+from scapo_eval.files.json_text import convert_as, dump_json, read_json
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.rewarding.monitor import kind_metrics, kind_sums
 from scapo_eval.rewarding.reward import SubsentenceReward
@@ -58,10 +64,18 @@ class Task:
     Attributes:
         sources: Prompts, or other records from which steps are built, in file order.
         reward: Reward of the sampled responses, or None if the steps do not include sampling.
+        answers: Given responses to each prompt, or an empty sequence if the responses are sampled.
     """
 
     sources: Sequence[PromptRecord]
     reward: SubsentenceReward | None = None
+    answers: Sequence[tuple[str, ...]] = ()
+
+    @property
+    def lines(self) -> Iterator[bytes]:
+        """Contents of the records as JSON, without the folders of their pictures."""
+        for source, answers in zip(self.sources, self.answers or repeat(()), strict=False):
+            yield dump_json([[Path(name).name for name in source.pictures], source.image_id, source.messages, answers])
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,32 @@ class Models:
         return [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
 
 
+def check_installed(config: Config) -> None:
+    """Checks that the packages that the settings need are installed.
+
+    Raises:
+        ScapoError: If a package is missing. The error states the command that installs it.
+    """
+    if config.optim.optimizer == "adamw8bit" and not _is_installed("torchao"):
+        raise ScapoError("optim.optimizer = adamw8bit needs torchao: pip install torchao")
+    if config.rollout.engine == "vllm" and not config.rollout.server and not _is_installed("vllm"):
+        raise MissingExtra("vllm", "rollout.engine = vllm")
+
+
+def _is_installed(package: str) -> bool:
+    return package in sys.modules or find_spec(package) is not None
+
+
+class _Finding(msgspec.Struct):
+    name: str
+    ok: bool | None
+
+
+class _Report(msgspec.Struct):
+    ok: bool
+    findings: list[_Finding]
+
+
 DOCTOR = "doctor.json"
 """Report file of :mod:`scapo_train.doctor` in the folder of the training run."""
 
@@ -106,9 +146,11 @@ def check_health(folder: Path) -> None:
         InputError: If the report contains failed checks. The error names the failed checks.
     """
     path = folder / DOCTOR
-    report = read_json(path) if path.is_file() else {}
-    if isinstance(report, dict) and report.get("ok") is False:
-        failed = [finding["name"] for finding in report.get("findings", []) if finding["ok"] is False]
+    if not path.is_file():
+        return
+    report = convert_as(read_json(path), _Report, path)
+    failed = [finding.name for finding in report.findings if finding.ok is False]
+    if not report.ok:
         raise InputError(
             f"{', '.join(failed)} failed: fix the problem and run the doctor again, or remove the file", path=path
         )
@@ -146,12 +188,16 @@ class Loop(ABC):
         self.config, self.process_group = config, process_group
         self.folder = Path(config.run.output)
         if process_group.main:
-            open_folder(self.folder, resume=resume)
+            self.folder.mkdir(parents=True, exist_ok=True)
         check_health(self.folder)
 
+        data = config.data
+        check_installed(config)
         task = self.read()
         check_pictures(task.sources)
-        data = config.data
+        held_out = _read_held_out(config, task)
+        if process_group.main and process_group.size > data.prompts_per_step:
+            _log.warning("%d ranks, but data.prompts_per_step = %d", process_group.size, data.prompts_per_step)
         self.reward = task.reward
         self.steps = config.run.steps or data.epochs * (len(task.sources) // data.prompts_per_step)
         indices_of_step(0, len(task.sources), data.prompts_per_step, config.run.seed, source=data.train)
@@ -159,10 +205,12 @@ class Loop(ABC):
         models = self.load_models()
         self.processor, self.policy, self.reference = models.processor, models.policy, models.reference
         self.tokenizer, self.positions, self.trainable = models.tokenizer, models.positions, models.trainable
+        self._check_texts(task.sources)
         check_attention(models.policy, models.processor, task.sources, config.model, process_group)
         self.optimizer = optimizer_of(config, models.policy)
         self.prompts = self.make_prompts(task.sources, models)
-        self.held_out, self.held_out_reward = _held_out(config, task, models)
+        self._prompts_hash = digest(task.lines)
+        self.held_out, self.held_out_reward = _prompts(config, held_out.sources, models), held_out.reward
         self.sampler = self.make_sampler(models)
 
         self.clock = Clock(process_group.device)
@@ -170,6 +218,7 @@ class Loop(ABC):
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step, self._has_learned, self._stop_requested = 0, False, False
+        self._bad: set[int] = set()  # prompts with unreadable pictures in the completed steps
         self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
         if resume:
@@ -208,6 +257,15 @@ class Loop(ABC):
             return Models(processor, policy, None)
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
+    def _check_texts(self, sources: Sequence[PromptRecord]) -> None:
+        """Raises an error if a prompt contains a token that represents a picture or ends a response."""
+        signs = self.tokenizer.convert_ids_to_tokens([*self.policy.ends, *self.policy.never])
+        for source in sources:
+            texts = [part["text"] for turn in source.messages for part in turn["content"] if part["type"] == "text"]
+            if found := next((sign for sign in signs if any(sign in text for text in texts)), None):
+                reason = f"the prompt of image '{source.image_id}' contains {found}, a special token of the model"
+                raise InputError(reason, path=self.config.data.train)
+
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Prepares the prompts for the model, with lengths that leave room for a response."""
         return _prompts(self.config, sources, models)
@@ -240,14 +298,34 @@ class Loop(ABC):
             "bad": sorted(self.prompts.bad),
             "config": to_toml(self.config),
             "reward": self.objective,
+            "prompts": self._prompts_hash,
             "best": self.best.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restores the output of :meth:`state` from a checkpoint."""
         self.prompts.bad.update(state["bad"])
+        self._bad = set(self.prompts.bad)
         if "best" in state:
             self.best.restore(state["best"])
+
+    def check_pictures(self) -> None:
+        """Exchanges the numbers of prompts with unreadable pictures between all ranks, and ends the run if there are
+        too many. All ranks must call this function in a step, before the weights change.
+
+        Raises:
+            InputError: If too many pictures are unreadable. The completed steps have been saved.
+        """
+        self.prompts.bad.update(*self.process_group.gather(self.prompts.bad))
+        try:
+            self.prompts.check_bad()
+        except InputError as error:
+            if not self.step:
+                raise
+            self.prompts.bad &= self._bad  # when the run is resumed, the pictures of this step are read again
+            saved = f"; after step {self.step}: continue with --resume auto" if self.save() else ""
+            raise InputError(f"{error.reason}{saved}", path=error.path) from None
+        self._bad = set(self.prompts.bad)
 
     def close(self) -> None:
         """Shuts down threads and the sampler."""
@@ -346,7 +424,7 @@ class Loop(ABC):
             return {}
         number = len(self.held_out.sources) if scored else min(run.samples, len(self.held_out.sources))
         with self.clock("evaluation"):
-            prompts = self.held_out.take(range(process_group.rank, number, process_group.size))
+            prompts = self.held_out.take(range(process_group.rank, number, process_group.size), check=scored)
             encoded = encode(self.policy, prompts, process_group.device)
             responses = self.sampler.sample(encoded, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
             texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])
@@ -395,10 +473,14 @@ class Loop(ABC):
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
             return 0
-        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
+        state = known_state(self.checkpoints.state(newest), newest)
+        others = {
+            "the reward": (state.get("reward"), self.objective),
+            "prompts with the hash": (state.get("prompts"), self._prompts_hash),
+        }
+        check_changes(state["config"], self.config, others, accept=accept_changes, path=newest)
+        self.checkpoints.load(newest, self.policy, self.optimizer)
         self.restore(state)
-        reward = (state.get("reward"), self.objective)
-        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])
@@ -420,13 +502,13 @@ def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) ->
     return Prompts(sources, models.processor, config.data.max_bad, room, workers=config.data.workers)
 
 
-def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
+def _read_held_out(config: Config, task: Task) -> Task:
     """Returns the held-out prompts and the reward that scores their responses. Without held-out prompts, the first
     training prompts are used to write samples.
     """
     data = config.data
     if not data.evaluation:
-        return _prompts(config, task.sources[: config.run.samples], models), task.reward
+        return Task(task.sources[: config.run.samples], task.reward)
     path = data.evaluation_oracle or ("" if task.reward is not None else data.oracle)
     if task.reward is None and not path:
         raise InputError("data.evaluation requires a ground truth: --set data.evaluation_oracle=...")
@@ -439,7 +521,7 @@ def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, Subs
     if task.reward is not None:
         settings = replace(settings, scenes=task.reward.scenes)  # read only once
     reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
-    return _prompts(config, sources[: data.evaluation_prompts or None], models), reward
+    return Task(sources[: data.evaluation_prompts or None], reward)
 
 
 def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:
@@ -462,7 +544,9 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
     required(config, names=kind.required)
     with join_process_group() as process_group:
         show_messages(process_group.rank)
-        return kind(config, process_group, resume=resume, accept_changes=accept_changes).run()
+        folder = Path(config.run.output)
+        with open_folder(folder, resume=resume) if process_group.main else nullcontext():
+            return kind(config, process_group, resume=resume, accept_changes=accept_changes).run()
 
 
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:

@@ -22,7 +22,8 @@ from scapo_eval.truths.oracle import PresenceOracle
 
 from . import loop
 from .checkpoint.resume import saved_budget
-from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
+from .config import Config
+from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples, scheme_of
 from .data import Prompt, Response, read_prompts, seed_of
 from .families.policy import EncodedPrompt
 from .lookahead import LookAhead
@@ -41,6 +42,21 @@ SNR_PARTS = 8
 """Number of parts of a step's prompts whose gradients are compared for ``gradient_snr``."""
 
 
+def read_task(config: Config) -> Task:
+    """Reads the ground truth, the prompts and a custom credit scheme.
+
+    Raises:
+        ScapoError: If a file is invalid.
+    """
+    if ":" in config.credit.scheme:
+        scheme_of(config.credit.scheme)
+    data = config.data
+    vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
+    reward = SubsentenceReward(vocabulary, oracle, config.credit.reward_config(), any_fingerprint=data.any_fingerprint)
+    sources = read_prompts(data.train, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+    return Task(sources, reward)
+
+
 class Trainer(Loop):
     """Training run on rollouts; see :class:`~scapo_train.loop.Loop`."""
 
@@ -57,15 +73,11 @@ class Trainer(Loop):
         return self.config.loss.kl > 0
 
     def read(self) -> Task:
-        """Reads the ground truth and the prompts."""
-        data = self.config.data
-        vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
-        settings = self.config.credit.reward_config()
-        reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
-        if (without := reward.truth.without_truth) and self.process_group.main:
+        """Reads the ground truth, the prompts and a custom credit scheme."""
+        task = read_task(self.config)
+        if task.reward is not None and (without := task.reward.truth.without_truth) and self.process_group.main:
             _log.warning("%s", without)
-        sources = read_prompts(data.train, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
-        return Task(sources, reward)
+        return task
 
     def make_sampler(self, models: Models) -> Sampler:
         """Returns the engine for the rollouts."""
@@ -140,8 +152,7 @@ class Trainer(Loop):
         config, process_group, clock = self.config, self.process_group, self.clock
         with clock("data"):
             prompts = self._prompts()
-            bad = process_group.gather(self.prompts.bad)  # the limit and the checkpoint refer to all ranks
-            self.prompts.bad.update(*bad)
+            self.check_pictures()
         made = self.ahead.take(prompts) if self.ahead is not None else None
         if made is not None:
             prompts = made[0]
@@ -178,9 +189,10 @@ class Trainer(Loop):
         """Returns the prompts of this step. With look-ahead, the prompts of the next step are prepared as well."""
         prompts = self._following
         if prompts is None:
-            prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1))
+            prompts = self.prompts.take(self.own_indices(self.step), self.own_indices(self.step + 1), check=False)
         if self.ahead is not None:
-            self._following = self.prompts.take(self.own_indices(self.step + 1), self.own_indices(self.step + 2))
+            following = self.own_indices(self.step + 1), self.own_indices(self.step + 2)
+            self._following = self.prompts.take(*following, check=False)
         return prompts
 
     def _seed(self, step: int, attempt: int) -> int:

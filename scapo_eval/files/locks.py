@@ -13,7 +13,7 @@ def try_lock(descriptor: int) -> bool:
         True if the lock was acquired, False if another process holds the lock.
 
     Raises:
-        InputError: If the operating system does not support exclusive file locks (Windows).
+        InputError: If the operating system (Windows) or the file system does not support exclusive file locks.
     """
     try:
         import fcntl
@@ -21,6 +21,8 @@ def try_lock(descriptor: int) -> bool:
         raise InputError("work that resumes needs the file locks of Linux or macOS; on Windows, use WSL") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError as error:
+        raise InputError(f"the file system does not support file locks: {error.strerror}") from None
     return True

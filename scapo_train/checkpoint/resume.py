@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,6 +64,7 @@ class _State(msgspec.Struct):
     bad: list[_Number]
     config: str
     reward: str | None = None
+    prompts: str | None = None
     best: _Best | msgspec.UnsetType = msgspec.UNSET
     alarms: _Alarms | msgspec.UnsetType = msgspec.UNSET
     ahead: dict[str, _Ahead] = {}
@@ -97,24 +99,30 @@ def saved_budget(saved: str) -> int:
         return 0
 
 
-def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:
+def check_changes(
+    saved: str, now: Config, others: Mapping[str, tuple[str | None, str]], *, accept: bool, path: Path
+) -> None:
     """Compares the settings of a checkpoint with those of the resumed run, and logs every change.
 
     Args:
         saved: Settings of the checkpoint, as TOML.
         now: Settings of the resumed run.
-        reward: Signatures of the rewards in the checkpoint (None if the checkpoint contains no signature) and in the
-            resumed run.
+        others: Mapping from the names of other parts of the objective, such as the reward, to their signatures in the
+            checkpoint (None if the checkpoint contains no signature) and in the resumed run. A part is compared only if
+            the settings are equal.
         accept: True to accept changes to the objective.
         path: Folder of the checkpoint.
 
     Raises:
         InputError: If the objective (such as the reward, the scheme, the loss, the ground truth or the seed) has
-            changed, unless ``accept`` is True.
+            changed or cannot be compared, unless ``accept`` is True.
     """
     try:
         before = from_toml(saved)
     except InputError as error:
+        if not accept:
+            reason = f"its settings cannot be compared: {error.reason}: use --accept-changes, or set another run.output"
+            raise InputError(reason, path=str(path)) from None
         _log.warning("%s: its settings cannot be compared: %s", path, error)
         return
     decisive: list[str] = []
@@ -129,8 +137,12 @@ def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, ac
                 decisive.append(change)
             else:
                 _log.warning("resumed with another setting than before: %s", change)
-    if not decisive and reward[0] is not None and reward[0] != reward[1]:
-        decisive.append(f"the reward {reward[1]} (before: {reward[0]})")
+    if not decisive:
+        decisive = [
+            f"{name} {after} (before: {former})"
+            for name, (former, after) in others.items()
+            if former not in (None, after)
+        ]
     if decisive and not accept:
         reason = f"the resumed run has {'; '.join(decisive)}: use --accept-changes, or set another run.output"
         raise InputError(reason, path=str(path))

@@ -131,6 +131,17 @@ class Checkpoints:
         complete = self.complete()
         return complete[-1] if complete else None
 
+    def state(self, path: Path) -> dict[str, Any]:
+        """Returns the state of a checkpoint, including the number of completed steps as ``step``.
+
+        Raises:
+            InputError: If the file with the state is damaged.
+        """
+        state = read_json(path / STATE)
+        if not isinstance(state, dict) or type(state.get("step")) is not int:
+            raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
+        return state
+
     def load(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Loads parameters and moments in place, on any number of ranks.
 
@@ -141,14 +152,12 @@ class Checkpoints:
                 rate, remain unchanged.
 
         Returns:
-            The saved state, including the number of completed steps as ``step``.
+            The saved state; see :meth:`state`.
 
         Raises:
             InputError: If the checkpoint is damaged, or belongs to another model or optimizer.
         """
-        state = read_json(path / STATE)
-        if not isinstance(state, dict) or type(state.get("step")) is not int:
-            raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
+        state = self.state(path)
         make_moments(optimizer)
         _read(_tensors(model, optimizer), path)
         return state

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import sys
 import time
@@ -23,13 +24,16 @@ from scapo_eval import __version__
 from scapo_eval.base.errors import InputError
 from scapo_eval.files.files import atomic_write, decoding, read_regular
 from scapo_eval.files.json_text import dump_json, parse_json
+from scapo_eval.files.locks import try_lock
 
 from ..config import Config, to_toml
 from .alarms import Alarm
 from .trackers import TRACKERS, LoggedSample
 
+_log = logging.getLogger(__name__)
+
 METRICS, SAMPLES, EXTREMES, ALARMS = "metrics.jsonl", "samples.jsonl", "extremes.jsonl", "alarms.jsonl"
-CARD, CONFIG = "card.json", "config.toml"
+CARD, CONFIG, LOCK = "card.json", "config.toml", "lock"
 _SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward": "reward", "length": "length"}
 
 
@@ -86,7 +90,6 @@ class Log:
 
     def __init__(self, folder: Path, config: Config, card: Mapping[str, Any], done: int) -> None:
         self.folder = folder
-        self._console = Console(stderr=True, highlight=False)
         for name in (METRICS, SAMPLES, EXTREMES, ALARMS):
             _keep_until(folder / name, done)
         with atomic_write(folder / CONFIG) as stream:
@@ -109,9 +112,8 @@ class Log:
         ]
         seconds = sum(value or 0.0 for name, value in values.items() if name.startswith("seconds_"))
         if step:
-            shown.append(f"left {time.strftime('%H:%M:%S', time.gmtime(seconds * (steps - step)))}")
-        line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s"
-        self._console.print(line, markup=False, soft_wrap=True)
+            shown.append(f"left {_duration(seconds * (steps - step))}")
+        print_line(f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s")
 
     def samples(self, step: int, samples: Sequence[LoggedSample]) -> None:
         """Writes the responses for the images that are described periodically."""
@@ -137,18 +139,32 @@ class Log:
             tracker.close(failed=failed)
 
 
-def open_folder(folder: Path, *, resume: bool) -> None:
-    """Creates the folder of a training run.
+@contextmanager
+def open_folder(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Creates the folder of a training run, and keeps other processes from training in it until the ``with`` block
+    ends.
 
     Raises:
-        InputError: If the folder contains a run and ``resume`` is False, or if the folder cannot be created.
+        InputError: If the folder contains a run and ``resume`` is False, if another process is training in the folder,
+            or if the folder cannot be created.
     """
     if not resume and (folder / METRICS).exists():
         raise InputError("contains a run: continue with --resume auto, or set another run.output", path=str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / LOCK, "ab")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"cannot be created: {error.strerror}", path=str(folder)) from None
+    with stream:
+        try:
+            alone = try_lock(stream.fileno())
+        except InputError as error:
+            _log.warning("%s: a second process in this folder would not be noticed: %s", folder, error.reason)
+            alone = True
+        if not alone:
+            reason = "another process is training in this folder: wait until it ends, or set another run.output"
+            raise InputError(reason, path=str(folder))
+        yield
 
 
 def show_messages(rank: int) -> None:
@@ -162,6 +178,22 @@ def show_messages(rank: int) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
+
+
+def print_line(line: str) -> None:
+    """Prints a line on standard error. If the reader of a pipe has exited, further lines are discarded, so that the
+    training continues.
+    """
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _duration(seconds: float) -> str:
+    minutes, whole = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{whole:02d}"
 
 
 def _short(key: str, value: float | None) -> str:

@@ -60,7 +60,7 @@ class PreferenceTrainer(Loop):
                 raise InputError(reason, path=config.data.train, line=pair.line)
         if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
             raise InputError(f'preference.loss = "{loss}" requires pairs about two pictures', path=config.data.train)
-        return Task(sources)
+        return Task(sources, answers=[(pair.chosen, pair.rejected) for pair in self.pairs])
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Returns the prompts without limiting their length. Lengths are checked later, together with the responses."""
@@ -101,7 +101,7 @@ class PreferenceTrainer(Loop):
         config, group = self.config, self.process_group
         with self.clock("data"):
             examples = self.examples(self.step)
-            self.prompts.bad.update(*group.gather(self.prompts.bad))
+            self.check_pictures()
         (count,) = group.sum(float(len(examples)))
         if config.lora.dropout:  # the only use of torch's global generator
             torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
@@ -190,7 +190,7 @@ class PreferenceTrainer(Loop):
         return {k: others[k] for k in self.own_indices(step)}
 
     def _encoded(self, prompts: Prompts, indices: Sequence[int], following: Sequence[int]) -> dict[int, EncodedPrompt]:
-        taken = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
+        taken = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)), check=False)
         return {prompt.prompt.index: prompt for prompt in encode(self.policy, taken, self.process_group.device)}
 
 

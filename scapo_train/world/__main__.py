@@ -63,6 +63,9 @@ def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
     except ScapoError as error:
         print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"scapo_train.world: {printable(str(error.filename))}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("scapo_train.world: interrupted: run the same command to continue", file=sys.stderr)
         return 130

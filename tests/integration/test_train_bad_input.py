@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from scapo_train import distributed, loop, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
+from scapo_train.monitoring import log  # noqa: E402
 from scapo_train.update import Updater  # noqa: E402
 
 pytestmark = [
@@ -237,6 +239,165 @@ def test_a_resumed_run_keeps_its_objective(lab: Any, capsys: pytest.CaptureFixtu
     changed = [*lab.run("run", "credit.r_h=2.0", "run.seed=1", "run.steps=5"), "--resume", "auto"]
     assert main(changed) == 2
     assert "the resumed run has the reward " in capsys.readouterr().err
+
+
+def test_other_prompts_under_the_same_name_are_another_objective(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=1", "run.export=false")) == 0
+    lines = (lab.folder / "train.jsonl").read_text().splitlines(keepends=True)
+    (lab.folder / "train.jsonl").write_text("".join(lines[:7]).replace("Describe", "Name"))
+    again = [*lab.run("run", "run.steps=2", "run.export=false"), "--resume", "auto"]
+    capsys.readouterr()
+    assert main(again) == 2
+    assert "the resumed run has prompts with the hash " in capsys.readouterr().err
+    assert main([*again, "--accept-changes"]) == 0
+
+
+def test_changed_adapters_are_no_damage(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=1", "run.export=false")) == 0
+    capsys.readouterr()
+    assert main([*lab.run("run", "lora.rank=4"), "--resume", "auto"]) == 2
+    said = capsys.readouterr().err
+    assert "the resumed run has lora.rank = 4 (before: 0)" in said
+    assert "damaged" not in said
+
+
+def test_unreadable_settings_of_a_checkpoint_are_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=1", "run.export=false")) == 0
+    path = lab.folder / "run" / "checkpoints" / "step-000001" / "state.json"
+    path.write_text(path.read_text().replace("[loss]", "[lossy]"))
+    again = [*lab.run("run", "run.steps=2", "run.export=false", "loss.kl=0.5"), "--resume", "auto"]
+    capsys.readouterr()
+    assert main(again) == 2
+    assert "its settings cannot be compared: unknown section [lossy]" in capsys.readouterr().err
+    assert main([*again, "--accept-changes"]) == 0
+
+
+def test_a_second_process_in_the_folder_is_refused(
+    lab: Any, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    step = trainer.Trainer.train_step
+
+    def during(self: Any) -> Any:
+        if not said:
+            said.append(refused())  # the folder's metrics.jsonl does not exist yet
+        return step(self)
+
+    monkeypatch.setattr(trainer.Trainer, "train_step", during)
+    assert main(lab.run("run", "run.steps=1", "run.samples=0", "run.export=false")) == 0
+    assert "another process is training in this folder" in said[0]
+    assert len(metrics(lab)) == 1
+    monkeypatch.undo()
+    assert main([*lab.run("run", "run.steps=2", "run.export=false"), "--resume", "auto"]) == 0
+
+
+def test_a_file_system_without_locks_is_only_warned_about(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import fcntl
+
+    def without(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    assert main(lab.run("run", "run.steps=1", "run.export=false")) == 0
+    assert "a second process in this folder would not be noticed" in capsys.readouterr().err
+
+
+def test_unreadable_pictures_among_the_samples_do_not_count_twice(lab: Any) -> None:
+    """The limit is a share of all prompts, whether or not the picture is among the first ``run.samples``."""
+    (lab.folder / "images" / "1.png").write_text("hello")
+    assert main(lab.run("run", "data.max_bad=0.2", "run.samples=1", "run.export=false")) == 0
+
+
+def test_completed_steps_are_saved_before_too_many_unreadable_pictures_end_the_run(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("data.max_bad=0", "data.prompts_per_step=4", "run.save_every=0", "run.samples=0", "run.export=false")
+    lines = [json.loads(line) for line in (lab.folder / "train.jsonl").read_text().splitlines()]
+    late = indices_of_step(2, len(lines), 4, 0)[0]  # a prompt of the third step
+    picture = lab.folder / "images" / lines[late]["image"]
+    content = picture.read_bytes()
+    picture.write_text("hello")
+    assert main(lab.run("run", *settings)) == 2
+    said = capsys.readouterr().err
+    assert "more than data.max_bad = 0; after step 2: continue with --resume auto" in said
+    picture.write_bytes(content)
+    assert main([*lab.run("run", *settings), "--resume", "auto"]) == 0
+    assert [row["step"] for row in metrics(lab)] == [1, 2, 3, 4]
+    assert metrics(lab)[-1]["prompts_left_out"] == 0
+
+
+def test_special_tokens_in_prompts_are_refused(lab: Any, refused: Callable[..., str]) -> None:
+    with open(lab.folder / "train.jsonl", "a") as stream:
+        stream.write('{"image": "1.png", "image_id": 1, "prompt": "Describe this image<|im_end|>"}\n')
+    assert "the prompt of image '1' contains <|im_end|>, a special token of the model" in refused()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("rollout.temperature=1e-9", "--set: rollout.temperature must be at least 0.01, got 1e-09"),
+        ("preference.beta=0", "--set: preference.beta must be greater than 0"),
+        ("optim.lr=-1", "--set: optim.lr must be greater than 0"),
+        ("run.evaluate_every=2", "--set: run.evaluate_every needs data.evaluation"),
+        ("credit.scheme=nowhere.py:mine", "nowhere.py: credit.scheme: Python file not found"),
+        ("data.evaluation=/nowhere.jsonl", "/nowhere.jsonl: file not found"),
+    ],
+)
+def test_settings_without_an_effect_are_refused_before_the_model_is_loaded(
+    change: str, said: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "load_policy", lambda *_, **__: pytest.fail("the model is loaded"))
+    message = refused(change)
+    assert said in message
+    assert len([line for line in message.splitlines() if "WARNING" not in line]) == 1
+
+
+def test_contradicting_numbers_of_pixels(refused: Callable[..., str]) -> None:
+    assert "model.min_pixels is greater than model.max_pixels" in refused(
+        "model.min_pixels=100000", "model.max_pixels=10"
+    )
+
+
+def test_a_closed_pipe_does_not_end_the_run(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            return os.open(os.devnull, os.O_WRONLY)
+
+    step = trainer.Trainer.train_step
+
+    def closing(self: Any) -> Any:
+        monkeypatch.setattr("sys.stderr", Closed())
+        return step(self)
+
+    monkeypatch.setattr(trainer.Trainer, "train_step", closing)
+    assert main(lab.run("run", "run.export=false")) == 0
+    assert [row["step"] for row in metrics(lab)] == [1, 2, 3, 4]
+
+
+def test_a_path_is_not_the_name_of_a_shipped_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "qwen2_5_vl_7b.toml")]) == 2
+    assert "configuration not found (shipped: " in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qwen2_5_vl_7b").mkdir()
+    assert main(["qwen2_5_vl_7b"]) == 2
+    assert "qwen2_5_vl_7b: data.train is not set" in capsys.readouterr().err
+
+
+def test_a_damaged_report_of_the_doctor_is_named(lab: Any, refused: Callable[..., str]) -> None:
+    (lab.folder / "run").mkdir()
+    (lab.folder / "run" / "doctor.json").write_text('{"ok":false,"findings":[{}]}')
+    assert "doctor.json: " in refused()
+
+
+def test_hours_left_are_not_cut_at_a_day() -> None:
+    assert log._duration(2 * 86_400 + 3_661) == "49:01:01"
 
 
 def test_deleted_checkpoints_are_no_reason_to_begin_again(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
