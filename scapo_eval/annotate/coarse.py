@@ -177,10 +177,11 @@ def open_or_create(
         raise InputError(reason, path=folder)
     if store.claims != tuple(claim for image in wanted for claim in (claims or {}).get(image, ())):
         store.close()
+        kinds = ("labels", "claims") if claims else ("claims", "labels")
         reason = (
             "was started with other claims; use the same captions and kinds, or choose another folder"
-            if store.claims
-            else "was started with labels, not with claims; choose another folder"
+            if store.claims and claims
+            else f"was started with {kinds[0]}, not with {kinds[1]}; choose another folder"
         )
         raise InputError(reason, path=folder)
     return store

@@ -23,7 +23,8 @@ from ..inference.runner import now
 from ..truths.claim_matrix import ClaimMatrix
 from ..truths.oracle import PresenceOracle
 from .passes import PASSES, PRESENT_FROM, UNREAD
-from .qc.summary import read_summary, summarize, summary_path
+from .qc.rounds import judged_matrix, read_rounds
+from .qc.summary import DEFAULT_CONFIDENCE, read_summary, summarize, summary_path
 from .qc.summary_tables import labels_table, overall_table, rounds_table
 from .store import Store
 
@@ -138,7 +139,7 @@ def _refuse_open(store: Store) -> None:
         name = store.name_of(row, column)
         cell = name.get("claim", name["label"])
         faults.append(InputError(f"  image {name['image_id']}, {cell}: {why}"))
-    raise InputErrors(faults, 1 + len(cells))
+    raise InputErrors(faults, len(cells), len(faults) - 1)  # the first line is a heading
 
 
 def _what_is_open(store: Store, cells: int, never: int) -> str:
@@ -219,7 +220,7 @@ def _card(
             {**store.prompts[name], "cells": n} for name, n in by_prompt.most_common() if name in store.prompts
         ],
         "passes": store.lines(PASSES),
-        "quality_control": _quality_now(store),
+        "quality_control": _quality_now(store, rows, matrix),
     }
 
 
@@ -249,13 +250,22 @@ def _probabilities(probabilities: NDArray[np.float32] | None, thresholds: tuple[
     }
 
 
-def _quality_now(store: Store) -> dict[str, Any] | None:
-    """Returns the state of quality control for the current matrix. The summary that was stored with a round may
+def _quality_now(store: Store, rows: NDArray[np.int64], written: NDArray[np.int8]) -> dict[str, Any] | None:
+    """Returns the state of quality control for the written matrix. The summary that was stored with a round may
     describe an earlier matrix.
     """
-    if not summary_path(store).is_file():
+    if not any(round_.state == "closed" for round_ in read_rounds(store)):
         return None
-    return summarize(store, confidence=read_summary(store)["confidence"])
+    stored = summary_path(store).is_file()  # a process may have been killed before it wrote the summary
+    confidence = read_summary(store)["confidence"] if stored else DEFAULT_CONFIDENCE
+    matrix = judged_matrix(store)
+    changed = int((matrix[rows] != written).sum())
+    matrix[rows] = written
+    summary = summarize(store, confidence=confidence, matrix=matrix)
+    if changed:
+        why = f"the thresholds of P(yes) give {changed:,} cells other verdicts than those that people checked"
+        summary["overall_missing"] = why
+    return summary
 
 
 def markdown(card: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from ..base.errors import InputError
 from ..base.hashes import digest
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, read_json
+from ..files.source import STDIN
 from ..inference.runner import now
 from ..inference.sources import ImageFile, image_ids
 
@@ -96,8 +97,9 @@ def write_sample(
         "images_hash": digest([picture.image_id for picture in drawn]),
         "drawn": now(),
     }
-    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
-        stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
+    if output != STDIN:
+        with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
+            stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     return card
 
 

@@ -647,6 +647,12 @@ class Store:
             self._lock = None
 
 
+def files_of(folder: str | Path) -> list[Path]:
+    """Returns the files in the folder of a run that the run itself reads and writes."""
+    own = ("*.log", "verdicts.*", "qc/*", *_MADE_FIRST, "run.json", "pool.json", "passes.jsonl", "unread.jsonl")
+    return [path for pattern in own for path in Path(folder).glob(pattern)]
+
+
 _MADE_FIRST = frozenset(
     {"lock", "vocabulary.json", "images.jsonl", "verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"}
 )

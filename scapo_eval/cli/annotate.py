@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,9 +20,10 @@ from ..annotate.prompt_lint import lint
 from ..annotate.prompts import LabelPrompt, Template, claim_prompts
 from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
-from ..annotate.store import Store
+from ..annotate.store import Store, files_of
 from ..claiming.claim import kinds_of
 from ..engines import Engine
+from ..files.files import refuse_replacing
 from ..inference.judge_claims import CLAIM_TASK, read_claim_task
 from ..inference.runner import Session
 from ..inference.shards import Shard
@@ -34,6 +34,7 @@ from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT, PLAIN
 from .groups import Group
+from .numbers import NumberRange, Seed
 from .options import complete_kinds
 
 _CLAIM_KINDS = "count,attribute,relation,text"
@@ -76,10 +77,8 @@ def command() -> None:
 
 def _prices(command: Command) -> Command:
     options = [
-        click.option("--price-in", type=click.FloatRange(0), metavar="X", help="Price of a million prompt tokens."),
-        click.option(
-            "--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million completion tokens."
-        ),
+        click.option("--price-in", type=NumberRange(0), metavar="X", help="Price of a million prompt tokens."),
+        click.option("--price-out", type=NumberRange(0), metavar="X", help="Price of a million completion tokens."),
         click.option("--forecast", is_flag=True, help="Make only the first few calls, and forecast the total cost."),
     ]
     for option in reversed(options):
@@ -98,7 +97,7 @@ def _prices(command: Command) -> Command:
     metavar="FILE.jsonl",
     help="List of images, with FILE.card.json.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
+@click.option("--seed", type=Seed(), default=0, show_default=True, help="Seed of the draw.")
 @click.option(
     "--exclude",
     type=INPUT,
@@ -169,7 +168,7 @@ _probability = click.option(
 @click.option(
     "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers with the same speed."
 )
-@click.option("--price-hour", type=click.FloatRange(0), metavar="X", help="Price of an hour of one server.")
+@click.option("--price-hour", type=NumberRange(0), metavar="X", help="Price of an hour of one server.")
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def coarse_command(
@@ -523,11 +522,11 @@ def _round(store: Store, given: int | None) -> int:
 )  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
 @click.option(
-    "--present-from", type=click.FloatRange(0, 1), default=PRESENT_FROM, show_default=True, metavar="P",
+    "--present-from", type=NumberRange(0, 1), default=PRESENT_FROM, show_default=True, metavar="P",
     help="Cells with a probability: P(yes) from which a label is present.",
 )  # fmt: skip
 @click.option(
-    "--absent-below", type=click.FloatRange(0, 1), metavar="P",
+    "--absent-below", type=NumberRange(0, 1), metavar="P",
     help="P(yes) below which it is absent; between the two it is unknown.  [default: --present-from]",
 )  # fmt: skip
 @click.option(
@@ -544,10 +543,9 @@ def finalize_command(
     prompts: str | None,
 ) -> None:
     """Writes the matrix of RUN, which all scorers and rewards accept, and writes FILE.card.json and FILE.card.md."""
-    from ..annotate.finalize import finalize, write_prompts
+    from ..annotate.finalize import CARD, MARKDOWN, finalize, write_prompts
 
-    if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):
-        raise click.UsageError("--prompts and -o are the same file")
+    refuse_replacing([output, f"{output}{CARD}", f"{output}{MARKDOWN}", *filter(None, [prompts])], files_of(run))
     if absent_below is not None and absent_below > present_from:
         raise click.UsageError("--absent-below is above --present-from")
     store = Store.open(run)

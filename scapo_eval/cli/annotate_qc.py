@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,19 +18,20 @@ from ..annotate.qc.rounds import ask_undecided, check_person, close_round, draw_
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
 from ..annotate.qc.summary_tables import SummaryTable as Content
 from ..annotate.qc.summary_tables import labels_table, overall_table, people_lines, rounds_table, words_of
-from ..annotate.store import Store
+from ..annotate.store import Store, files_of
 from ..base.errors import ScapoError
 from ..base.text import guarded
-from ..files.files import atomic_write
+from ..files.files import atomic_write, refuse_replacing
 from ..files.json_text import dump_json
 from ..results.stats import DEFAULT_SEED
 from .echo import echo
 from .files import OUTPUT, PLAIN
 from .groups import Group
+from .numbers import NumberRange, Seed
 from .screen import SafeConsole
 
 CONFIDENCE = click.option(
-    "--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
+    "--confidence", type=NumberRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
     help="Confidence of each bound, after any number of rounds.",
 )  # fmt: skip
 BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
@@ -64,10 +66,10 @@ def command() -> None:
 @click.option("--failing", is_flag=True, help="Draw only the labels with errors in the last finished round.")
 @click.option("--undecided", is_flag=True, help="Draw instead every cell without a readable verdict.")
 @click.option(
-    "--second", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    "--second", type=NumberRange(0, 1, min_open=True), metavar="SHARE",
     help="Draw instead a share of the last round's pairs, for a second person (serve --second).",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of the draw.")
+@click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True, help="Seed of the draw.")
 def draw(
     run: str,
     random: int,
@@ -86,12 +88,12 @@ def draw(
     if second:
         share = draw_second(store, share=second, seed=seed)
         echo(f"round {share.number}: {len(share.answers):,} pairs for a second person; seed {seed}", err=True)
-        echo(f"answer them: scapo-eval annotate qc serve {run} --second --by NAME", err=True)
+        echo(f"answer them: scapo-eval annotate qc serve {shlex.quote(run)} --second --by NAME", err=True)
         return
     if undecided:
         asked_for = ask_undecided(store)
         echo(f"round {asked_for.number}: {len(asked_for.answers):,} undecided cells", err=True)
-        echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+        echo(f"answer them: scapo-eval annotate qc serve {shlex.quote(run)}", err=True)
         return
     wanted = [label.strip() for label in labels.split(",")] if labels else None
     if failing:
@@ -105,7 +107,7 @@ def draw(
         f"({int((~asked.random).sum()):,} drawn because the judge calls them present); seed {seed}",
         err=True,
     )
-    echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+    echo(f"answer them: scapo-eval annotate qc serve {shlex.quote(run)}", err=True)
 
 
 @command.command()
@@ -185,6 +187,7 @@ def export(run: str, output: str, second: bool) -> None:
     The pairs can then be answered with another tool. The judge's verdicts remain hidden.
     """
     store = Store.open(run)
+    refuse_replacing([output], files_of(run))
     with atomic_write(output) as stream:
         stream.write(pairs_table(open_round(store, second=second), store))
 
@@ -207,7 +210,7 @@ def import_(run: str, answers: str, by: str | None, second: bool) -> None:
         left = len(current.open_pairs)
     echo(f"round {current.number}: {len(taken):,} answers imported, {left:,} pairs still open", err=True)
     if not left:
-        echo(f"finish it: scapo-eval annotate qc close {run}{' --second' if second else ''}", err=True)
+        echo(f"finish it: scapo-eval annotate qc close {shlex.quote(run)}{' --second' if second else ''}", err=True)
 
 
 @command.command()

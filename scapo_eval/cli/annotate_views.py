@@ -57,6 +57,8 @@ def mine_command(
     """Finds contradictions between ROLLOUTS (several captions per image) and the matrix, as well as words that are
     missing from the vocabulary.
     """
+    if twice := [path for k, path in enumerate(rollouts) if path in rollouts[:k]]:
+        raise InputError("the file is given twice", path=twice[0])
     store = Store.open(run)
     store.refuse_claims()
     mentions = read_rollouts(store, rollouts)

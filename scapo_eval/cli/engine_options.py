@@ -25,6 +25,7 @@ from ..inference.runner import RequestCounts
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
 from .codes import SOME_FAILED
 from .echo import echo
+from .numbers import NumberRange, Seed
 from .options import Command, with_options
 
 _ENGINES_OF = {
@@ -159,19 +160,17 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             help="openai: environment variable with the key.",
         ),
         option("--concurrency", type=click.IntRange(1), default=64, help="openai: number of concurrent requests."),
-        option(
-            "--rate", type=click.FloatRange(0, min_open=True), help="openai: maximum number of requests per second."
-        ),
+        option("--rate", type=NumberRange(0, min_open=True), help="openai: maximum number of requests per second."),
         option(
             "--timeout",
-            type=click.FloatRange(0, min_open=True),
+            type=NumberRange(0, min_open=True),
             default=600.0,
             help="openai: timeout of one attempt, in seconds.",
         ),
         option("--tries", type=click.IntRange(1), default=8, help="openai: number of attempts per request."),
         option(
             "--wait-server",
-            type=click.FloatRange(0),
+            type=NumberRange(0),
             metavar="SECONDS",
             help="openai: maximum wait for an unavailable server.  [default: 300 after its first answer, 0 before]",
         ),
@@ -196,25 +195,19 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             metavar="KEY=JSON",
             help="openai: additional field of every request (null removes a field); vllm, ray: argument of vLLM.",
         ),
-        option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
-        option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Probability mass to sample from; default 1."
-        ),
+        option("--temperature", type=NumberRange(0), help="0, the default, is greedy."),
+        option("--top-p", type=NumberRange(0, 1, min_open=True), help="Probability mass to sample from; default 1."),
         option("--top-k", type=click.IntRange(0), help="Number of tokens to sample from; default 0, all."),
-        option(
-            "--min-p", type=click.FloatRange(0, 1), help="Minimum probability relative to the best token; default 0."
-        ),
+        option("--min-p", type=NumberRange(0, 1), help="Minimum probability relative to the best token; default 0."),
         option(
             "--repetition-penalty",
-            type=click.FloatRange(0, min_open=True),
+            type=NumberRange(0, min_open=True),
             help="Penalty for tokens in prompt or completion; default 1, none.",
         ),
-        option(
-            "--presence-penalty", type=click.FloatRange(-2, 2), help="Penalty for tokens in the completion; default 0."
-        ),
+        option("--presence-penalty", type=NumberRange(-2, 2), help="Penalty for tokens in the completion; default 0."),
         option(
             "--frequency-penalty",
-            type=click.FloatRange(-2, 2),
+            type=NumberRange(-2, 2),
             help="Penalty for each occurrence in the completion; default 0.",
         ),
         option(
@@ -224,7 +217,7 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             help="Defaults of sampling: neutral, or from the checkpoint (generation_config.json).",
         ),
         option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Maximum length of a completion."),
-        option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
+        option("--seed", type=Seed(), default=0, help="Seed of the sampling."),
         option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
         option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
     ]

@@ -120,7 +120,7 @@ EXAMPLES: Mapping[str, CommandExample] = {
     "annotate refine": _elsewhere(f"scapo-eval annotate refine runs/dopa --labels knife,fork {_JUDGE}"),
     "annotate mine": _elsewhere("scapo-eval annotate mine runs/dopa rollouts.jsonl -o cells.jsonl"),
     "annotate lint": _elsewhere("scapo-eval annotate lint runs/dopa"),
-    "annotate compare": _elsewhere("scapo-eval annotate compare runs/dopa truth.json"),
+    "annotate compare": _elsewhere("scapo-eval annotate compare runs/dopa runs/other"),
     "annotate status": _elsewhere("scapo-eval annotate status runs/dopa"),
     "annotate history": _elsewhere("scapo-eval annotate history runs/dopa 3 dog"),
     "annotate finalize": _elsewhere("scapo-eval annotate finalize runs/dopa -o dopa.npz"),

@@ -16,6 +16,7 @@ from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .base import Verb
 from .echo import echo
 from .files import INPUT, OUTPUTS, PLAIN
+from .numbers import Number, Seed
 from .options import bootstrap_option
 
 
@@ -38,10 +39,13 @@ from .options import bootstrap_option
     help="Relationship of the evaluator to the model's developer.",
 )  # fmt: skip
 @click.option(
-    "--timestamp", type=float, metavar="SECONDS", help="Time of the evaluation, in seconds since 1970.  [default: now]"
+    "--timestamp",
+    type=Number(),
+    metavar="SECONDS",
+    help="Time of the evaluation, in seconds since 1970.  [default: now]",
 )
 @click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True)
+@click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True)
 @bootstrap_option
 @click.option(
     "--instances", "evidence", type=INPUT, metavar="FILE",

@@ -39,6 +39,7 @@ from .engine_options import (
 )
 from .files import OUTPUT, PLAIN
 from .groups import Group
+from .numbers import NumberRange
 from .options import Command, complete_kinds
 
 
@@ -158,7 +159,7 @@ def mmhal(
     help="Read and store the verifier's P(yes), one token per fact. A fact is verified from --present-from.",
 )  # fmt: skip
 @click.option(
-    "--present-from", type=click.FloatRange(0, 1), default=0.5, show_default=True, metavar="P",
+    "--present-from", type=NumberRange(0, 1), default=0.5, show_default=True, metavar="P",
     help="With --probability: P(yes) from which a fact is verified.",
 )  # fmt: skip
 @retry_option

@@ -22,6 +22,7 @@ from ..truths.references import UNNAMED
 from .common import completing
 from .files import INPUT, OUTPUT, PLAIN, source_of
 from .gates import Gate
+from .numbers import NumberRange, Seed
 from .screen import Screen
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -199,9 +200,7 @@ def output_options(command: Command) -> Command:
             show_default=True,
             help="Number of resamples for tests and percentiles. 0 disables tests and intervals.",
         ),
-        click.option(
-            "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
-        ),
+        click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."),
         bootstrap_option,
         interval_option,
         click.option(
@@ -215,7 +214,7 @@ def output_options(command: Command) -> Command:
         ),
         click.option(
             "--equivalence",
-            type=click.FloatRange(0, min_open=True),
+            type=NumberRange(0, min_open=True),
             metavar="POINTS",
             help="Also test equivalence with the first system within this margin (two one-sided tests).",
         ),

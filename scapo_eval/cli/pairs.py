@@ -19,6 +19,7 @@ from ..truths.oracle import PresenceOracle
 from .base import Verb
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
+from .numbers import Number
 from .options import key_options, on_bad_record
 
 _DEFAULT = PairSettings()
@@ -47,12 +48,12 @@ _DEFAULT = PairSettings()
 )
 @click.option(
     "--min-gap",
-    type=float,
+    type=Number(),
     help="Minimum gap between the scores.  [default: 10 points for rates, 1 for rewards]",
 )
 @click.option(
     "--length-ratio",
-    type=float,
+    type=Number(),
     default=_DEFAULT.length_ratio,
     show_default=True,
     help="Maximum ratio of the numbers of words in the longer and the shorter text.",

@@ -15,6 +15,7 @@ from .base import Verb
 from .echo import echo
 from .emit import output_format
 from .files import PLAIN
+from .numbers import NumberRange
 from .options import OutputFormat, format_options, metrics_option
 from .screen import Screen
 from .tables import aligned
@@ -35,9 +36,7 @@ COLUMNS = (
 
 @click.command("power", cls=Verb)
 @click.argument("results", type=PLAIN, nargs=-1, required=True)
-@click.option(
-    "--difference", type=click.FloatRange(0, min_open=True), metavar="POINTS", help="True difference, in points."
-)
+@click.option("--difference", type=NumberRange(0, min_open=True), metavar="POINTS", help="True difference, in points.")
 @click.option(
     "--images", type=click.IntRange(1), metavar="N", help="Planned number of images.  [default: as in the pilot]"
 )

@@ -23,6 +23,7 @@ from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .base import Verb
 from .files import INPUT, OUTPUT, split_name
+from .numbers import Seed
 from .options import (
     Command,
     bootstrap_option,
@@ -138,7 +139,7 @@ def input_options(command: Command) -> Command:
             help="Rename a system. Equal names join the metrics of several benchmarks in a table.",
         ),
         click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True),
-        click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
+        click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True),
         bootstrap_option,
         click.option(
             "--by",

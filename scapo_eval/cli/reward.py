@@ -17,6 +17,7 @@ from ..truths.oracle import PresenceOracle
 from .base import Verb
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
+from .numbers import Number
 from .options import complete_kinds, scoring_options
 
 _DEFAULT = RewardConfig()
@@ -49,22 +50,22 @@ _DEFAULT = RewardConfig()
 )
 @click.option(
     "--beta",
-    type=float,
+    type=Number(),
     default=_DEFAULT.beta,
     show_default=True,
     help="With --level cap: weight of Cover (1: Cap. Score; below 1, hallucinations count more).",
 )
-@click.option("--r-g", type=float, default=_DEFAULT.r_g, show_default=True, help="Gain for new supported objects.")
+@click.option("--r-g", type=Number(), default=_DEFAULT.r_g, show_default=True, help="Gain for new supported objects.")
 @click.option(
     "--r-rep",
-    type=float,
+    type=Number(),
     default=_DEFAULT.r_rep,
     show_default=True,
     help="Gain for repeated objects. Negative values are penalties.",
 )
-@click.option("--r-h", type=float, default=_DEFAULT.r_h, show_default=True, help="Penalty for hallucinated objects.")
+@click.option("--r-h", type=Number(), default=_DEFAULT.r_h, show_default=True, help="Penalty for hallucinated objects.")
 @click.option(
-    "--r-reg", type=float, default=_DEFAULT.r_reg, show_default=True, help="Penalty for pieces without objects."
+    "--r-reg", type=Number(), default=_DEFAULT.r_reg, show_default=True, help="Penalty for pieces without objects."
 )
 @click.option("--lam-g", type=click.Choice(tuple(LAMBDAS)), default="min1", show_default=True, help="Scaling of gains.")
 @click.option(

@@ -24,6 +24,7 @@ from .common import completing
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, PLAIN, split_name
+from .numbers import Seed
 from .options import OutputFormat, format_options, metrics_of, reference_options
 from .screen import Screen
 from .tables import aligned, folded
@@ -98,7 +99,7 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     show_default=True,
     help="Number of resamples.",
 )
-@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of the resampling.")
+@click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True, help="Seed of the resampling.")
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")

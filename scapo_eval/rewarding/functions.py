@@ -81,8 +81,8 @@ class RewardFunction:
         """Returns the rewards of responses. Each library passes only some of the arguments.
 
         Args:
-            completions: The n responses, as texts or lists of messages (TRL, ms-swift). The argument ``image_id``
-                contains the n image ids.
+            completions: The n responses, as texts or lists of messages (TRL, ms-swift). Only the messages of the model
+                are scored. The argument ``image_id`` contains the n image ids.
             completion: A single response (verifiers). The image id is in ``info`` or ``answer``.
             doc: Sample (lighteval). The image id is in ``doc.specific``.
             model_response: Response to the sample (lighteval).
@@ -123,6 +123,10 @@ class RewardFunction:
         return float(self(doc=doc, model_response=model_response, **given))
 
 
+_MODEL_ROLES = (None, "assistant", "model", "gpt")
+"""Roles of the model in OpenAI's, Google's and ShareGPT's messages."""
+
+
 def totals(columns: RewardColumns) -> list[float | None]:
     """Returns the total reward of each response, or None for faulty rows."""
     return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
@@ -131,15 +135,18 @@ def totals(columns: RewardColumns) -> list[float | None]:
 def text_of_completion(completion: Any) -> object:
     """Returns the text of a completion, which is a string or a list of messages.
 
-    Values that are neither strings nor lists are returned unchanged.
+    Only messages of the model are part of the text, not those of tools and users. Messages without a role are messages
+    of the model. Values that are neither strings nor lists are returned unchanged.
     """
     if not isinstance(completion, list):
         return completion
     texts: list[str] = []
     for message in completion:
-        content = message.get("content") or ""
-        texts += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-    return "".join(texts)
+        if message.get("role") in _MODEL_ROLES:
+            content = message.get("content") or ""
+            parts = [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
+            texts.append("".join(parts))
+    return "\n".join(texts)
 
 
 def _image_of(given: Mapping[str, Any]) -> object:

@@ -332,7 +332,7 @@ def test_what_users_get_wrong(run: Run, start: Start, folder: Path) -> None:
         "--base-url",
         url,
     )
-    assert "started with other claims" in refused(*labels, "-o", folder / "run")
+    assert "was started with claims, not with labels" in refused(*labels, "-o", folder / "run")
     assert run(*labels, "-o", folder / "labels", "-q")[0] == 0
     assert "started with labels, not with claims" in refused(*coarse(folder, url, "labels"))
     for verb in (("mine", folder / "run", folder / "a.jsonl"), ("lint", folder / "run")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scapo_eval.annotate.finalize import finalize
 from scapo_eval.annotate.qc.bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from scapo_eval.annotate.qc.draws import draw_pairs
 from scapo_eval.annotate.qc.exchange import pairs_table, read_answers
@@ -32,8 +34,11 @@ from scapo_eval.annotate.qc.rounds import (
     close_round,
     draw_round,
     draw_second,
+    judged_matrix,
     open_round,
+    people_cells,
     read_rounds,
+    read_seconds,
 )
 from scapo_eval.annotate.qc.summary import summarize, write_summary
 from scapo_eval.annotate.qc.summary_tables import percent
@@ -597,6 +602,12 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth, mo
             patched.setattr("scapo_eval.files.containers._MAX_CELL", 1000)
             with pytest.raises(InputError, match=r"a\.csv:.*not a valid CSV file: field larger than field limit"):
                 read_answers(str(tmp_path / "a.csv"), round_, store)
+        (tmp_path / "c.csv").write_text(f"image_id,label,verdict,verdict\n{row},{label},yes,no\n")
+        with pytest.raises(InputError, match=r"c\.csv:1: the column 'verdict' appears twice"):
+            read_answers(str(tmp_path / "c.csv"), round_, store)
+        (tmp_path / "d.csv").write_text(f"image_id,label,verdict\n{row},{label},yes,no\n")
+        with pytest.raises(InputErrors, match=r"d\.csv:2: the line has 4 cells, but the header has 3"):
+            read_answers(str(tmp_path / "d.csv"), round_, store)
         (tmp_path / "b.csv").write_text("id,label\n1,cat\n")
         with pytest.raises(InputError, match="1: expected a header line with the columns image_id, label and verdict"):
             read_answers(str(tmp_path / "b.csv"), round_, store)
@@ -686,6 +697,120 @@ def test_a_second_person(tmp_path: Path, truth: Truth) -> None:
     assert sum(now["unsure"] for now, _ in sides) == 3
     assert all(now["high"] > was["high"] for now, was in sides if now["unsure"])
     assert all(now["high"] == was["high"] for now, was in sides if not now["unsure"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_hold_whichever_of_two_people_is_right(seed: int, tmp_path: Path, truth: Truth) -> None:
+    """If every cell is checked, the bounds are the extremes over all cells on which the two people differ."""
+    generator = np.random.default_rng(seed)
+    judged = np.where(generator.random(truth.shape) < 0.03, 1 - truth, truth)
+    store = make_run(tmp_path, judged)
+
+    def answers(round_: Round, errors: int) -> dict[int, PersonAnswer]:
+        pairs = round_.draw.pairs
+        chosen = generator.choice(len(pairs.rows), errors, replace=False).tolist()
+        return {k: "no" if truth[pairs.rows[k], pairs.label_ids[k]] else "yes" for k in chosen}
+
+    draw_round(store, random=len(truth), present=truth.size)
+    with open_round(store, write=True) as first:
+        honest(first, truth, answers(first, 2))
+        close_round(store, first)
+    draw_second(store, share=1.0)
+    with open_round(store, write=True, second=True) as second:
+        honest(second, truth, answers(second, 2), by="bob")
+        close_round(store, second)
+    [one], [two] = read_rounds(store), read_seconds(store)
+    place = {cell: k for k, cell in enumerate(zip(*cells_of(one), strict=True))}
+    both = [(one.answers[place[cell]], two.answers[k]) for k, cell in enumerate(zip(*cells_of(two), strict=True))]
+    now = judged_matrix(store)
+    found: list[dict[tuple[str, str], int]] = []
+    for right in itertools.product((0, 1), repeat=sum(a != b for a, b in both)):
+        real, chosen = now.copy(), iter(right)
+        for cell, pair in zip(zip(*cells_of(two), strict=True), both, strict=True):
+            said = pair[next(chosen)] if pair[0] != pair[1] else pair[0]
+            real[cell] = said == "yes"
+        wrong = now != real
+        found.append(
+            {
+                **{
+                    (name, side): int((wrong & (now == verdict))[:, column].sum())
+                    for column, name in enumerate(LABELS)
+                    for side, verdict in (("present", 1), ("absent", 0))
+                },
+                ("overall", "error"): int(wrong.sum()),
+                ("overall", "false_positive"): int((wrong & (now == 1)).sum()),
+                ("overall", "false_negative"): int((wrong & (now == 0)).sum()),
+            }
+        )
+    summary = summarize(store)
+    for of, part in found[0]:
+        record = summary["overall"][part] if of == "overall" else summary["labels"][of][part]
+        counts = [each[of, part] for each in found]
+        assert round(record["high"] * record["cells"], 6) == max(counts)
+        assert round(record["low"] * record["cells"], 6) == min(counts) == 0
+    disputed = {cell for cell, (a, b) in zip(zip(*cells_of(two), strict=True), both, strict=True) if a != b}
+    listed = {(int(error["image_id"]), LABELS.index(error["label"])) for error in summary["errors"]}
+    assert not disputed & listed
+
+
+def test_bounds_of_a_released_matrix_are_those_of_its_thresholds(tmp_path: Path, truth: Truth) -> None:
+    """Verdicts that other thresholds change were not checked, so that there are no bounds on them."""
+    store = make_run(tmp_path, truth)
+    rows, columns = np.indices(truth.shape)
+    p = np.where(truth == 1, 0.9, 0.1)
+    p[:3, 0] = 0.6
+    store.write(rows.ravel(), columns.ravel(), truth.ravel(), JUDGE, p.ravel())
+    one_round(store, truth, labels=["dog", "kite", "cat"], random=20)
+    write_summary(store)
+    output = str(tmp_path / "dopa.npz")
+    usual = finalize(store, output)["quality_control"]
+    assert usual["overall"]["error"]["high"] > 0
+    card = finalize(store, output, thresholds=(0.8, 0.8))
+    seen = people_cells(store)[:3, 0].sum()
+    found = card["quality_control"]
+    assert card["cells"]["present"] == usual["overall"]["false_positive"]["cells"] - (3 - seen)
+    assert found["overall"] is None
+    assert found["overall_missing"] == (
+        f"the thresholds of P(yes) give {3 - seen} cells other verdicts than those that people checked"
+    )
+    assert found["labels"]["cat"]["stale"]
+    assert found["labels"]["cat"]["present"]["high"] is None
+    assert found["labels"]["dog"] == usual["labels"]["dog"]
+    (store.folder / "qc" / "summary.json").unlink()  # the process was killed before it was written
+    assert finalize(store, output)["quality_control"] == usual
+
+
+def test_numbers_that_are_none_are_refused(
+    qc: Callable[..., tuple[int, str, str]], tmp_path: Path, truth: Truth
+) -> None:
+    store = make_run(tmp_path, truth)
+    store.close()
+    run = str(store.folder)
+    for words in (("status", run, "--confidence", "nan"), ("draw", run, "--second", "nan")):
+        assert "nan is not a finite number" in qc(*words)[2]
+    code, _, said = qc("draw", run, "--seed", str(2**63))
+    assert (code, "is not below 2**63" in said) == (2, True)
+    assert qc("draw", run, "--seed", str(2**63 - 1))[0] == 0
+    assert read_rounds(Store.open(run))[0].draw.seed == 2**63 - 1
+
+
+def test_files_of_the_run_are_not_overwritten(
+    qc: Callable[..., tuple[int, str, str]], tmp_path: Path, truth: Truth
+) -> None:
+    store = make_run(tmp_path, truth)
+    store.close()
+    run = store.folder
+    assert qc("draw", run)[0] == 0
+    for name in ("qc/round-001.jsonl", "images.jsonl", "run.json"):
+        before = (run / name).read_bytes()
+        code, _, said = qc("export", run, "-o", run / name)
+        assert (code, "is also an input and would be overwritten" in said) == (2, True)
+        assert (run / name).read_bytes() == before
+    assert qc("export", run, "-o", run / "pairs.csv")[0] == 0
+
+
+def cells_of(round_: Round) -> tuple[list[int], list[int]]:
+    return round_.draw.pairs.rows.tolist(), round_.draw.pairs.label_ids.tolist()
 
 
 def test_the_first_person_is_no_second_one(

@@ -30,6 +30,23 @@ def test_each_library_s_arguments() -> None:
     assert score.__name__ == "scapo"
 
 
+def test_only_messages_of_the_model_are_scored() -> None:
+    def said(*turns: tuple[str | None, Any]) -> list[dict[str, Any]]:
+        return [{"content": content} | ({"role": role} if role else {}) for role, content in turns]
+
+    score = reward_fn("coco80", TRUTH)
+    conversations = [
+        said(("assistant", "Let me look."), ("tool", "found: cat, cat"), ("assistant", "A bench.")),
+        said(("assistant", "Hello."), ("user", "Is there a dog?"), ("assistant", "Yes.")),
+        said(("assistant", "I see a dog"), ("assistant", "bench too")),
+        said((None, "A dog."), ("assistant", None), ("assistant", [{"type": "text", "text": None}])),
+    ]
+    alone = ["Let me look.\nA bench.", "Hello.\nYes.", "I see a dog\nbench too", "A dog."]
+    ids = ["1"] * 4
+    assert score(completions=conversations, image_id=ids) == score(completions=alone, image_id=ids)
+    assert score(completions=alone, image_id=ids)[2] == 2.0
+
+
 def test_what_is_missing_is_named(tmp_path: Any) -> None:
     score = reward_fn("coco80", TRUTH)
     for given, message in (

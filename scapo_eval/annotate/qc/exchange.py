@@ -107,7 +107,13 @@ def _records(data: bytes, name: str, needed: Sequence[str], faults: FaultList) -
         if not {*needed} <= set(header):
             columns = f"{', '.join(needed[:-1])} and {needed[-1]}"
             raise InputError(f"expected a header line with the columns {columns}", path=name, line=1)
+        if twice := [column for column in needed if header.count(column) > 1]:
+            raise InputError(f"the column '{twice[0]}' appears twice", path=name, line=1)
         for cells in filter(None, reader):
+            if len(cells) > len(header):
+                reason = f"the line has {len(cells)} cells, but the header has {len(header)}"
+                faults.add(InputError(reason, path=name, line=reader.line_num))
+                continue
             yield reader.line_num, dict(zip(header, chain(map(unguarded, cells), repeat("")), strict=False))
     except csv.Error as error:
         raise InputError(f"not a valid CSV file: {error}", path=name, line=reader.line_num) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -289,7 +290,9 @@ def draw_round(
         round_number=len(earlier) + 1,
     )  # fmt: skip
     if not len(drawn.rows):
-        raise ScapoError("nothing to draw: people have checked every judged cell of these labels")
+        some = (matrix[:, label_ids] != UNKNOWN).any()
+        why = "people have checked every judged cell of these labels" if some else "no cell of these labels is judged"
+        raise ScapoError(f"nothing to draw: {why}")
     draw = Draw(
         number=len(earlier) + 1,
         seed=seed,
@@ -440,12 +443,11 @@ def open_round(store: Store, *, write: bool = False, second: bool = False) -> Ro
     """
     rounds = read_seconds(store) if second else read_rounds(store)
     if second and (not rounds or rounds[-1].state != "open"):
-        raise ScapoError(
-            f"no pairs for a second person are open; draw some: annotate qc draw {store.folder} --second 0.1"
-        )
+        draw = f"annotate qc draw {shlex.quote(str(store.folder))} --second 0.1"
+        raise ScapoError(f"no pairs for a second person are open; draw some: {draw}")
     if not rounds or rounds[-1].state != "open":
         what = f"round {len(rounds)} is {rounds[-1].state}" if rounds else "no round has been drawn"
-        raise ScapoError(f"{what}; draw one: scapo-eval annotate qc draw {store.folder}")
+        raise ScapoError(f"{what}; draw one: scapo-eval annotate qc draw {shlex.quote(str(store.folder))}")
     return Round(rounds[-1].path, store, write=True) if write else rounds[-1]
 
 

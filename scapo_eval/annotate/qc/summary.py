@@ -9,8 +9,9 @@ label and the overall bounds are omitted until a new draw.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ class _Sample:
         random: Checked cells from the labels' random draws.
         present: Checked cells that were drawn from all present cells.
         wrong: Checked cells for which the person's answer differs from the judge's verdict.
-        unsure: Checked cells for which the answer is "unsure".
+        unsure: Checked cells for which the answer is "unsure", and disputed cells.
         corrected: Eligible cells that were found to be wrong and corrected in this draw or a later one.
+        contested: Eligible cells to which the first person gave another verdict than the judge in this draw or a later
+            one, and for which the second person agrees with the judge. The matrix contains the first person's verdict.
         doubtful: Cells outside ``eligible`` that may be wrong because the answer in an earlier round was uncertain.
     """
 
@@ -64,10 +67,13 @@ class _Sample:
     wrong: NDArray[np.bool_]
     unsure: NDArray[np.bool_]
     corrected: NDArray[np.bool_]
+    contested: NDArray[np.bool_]
     doubtful: NDArray[np.bool_]
 
 
-def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
+def summarize(
+    store: Store, *, confidence: float = DEFAULT_CONFIDENCE, matrix: NDArray[np.int8] | None = None
+) -> dict[str, Any]:
     """Returns the state of quality control, which is the content of ``qc/summary.json``.
 
     Bounds are stated as fractions of the number of cells currently in the matrix.
@@ -75,6 +81,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     Args:
         store: Annotation run.
         confidence: Minimum probability with which each interval is valid after any number of rounds.
+        matrix: (images, labels) matrix of verdicts to which the bounds apply, or None for that of the run.
 
     Returns:
         A dictionary with the following keys, among others:
@@ -94,14 +101,18 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     """
     rounds = read_rounds(store)
     seconds = [agreement(rounds[second.number - 1], second) for second in read_seconds(store)]
+    contested = {record.round: _contested(rounds[record.round - 1], record.disputed) for record in seconds}
     for record in seconds:
+        round_ = rounds[record.round - 1]
         for pair in record.disputed:
-            rounds[record.round - 1].answers[pair] = "unsure"
-    matrix = judged_matrix(store)
+            round_.answers[pair] = "unsure"
+        round_.errors = [error for error in round_.errors if error["pair"] not in record.disputed]
+    if matrix is None:
+        matrix = judged_matrix(store)
     alpha = round(1 - confidence, 12)
     closed = [round_ for round_ in rounds if round_.state == "closed" and round_.draw.labels]
     current = _changed(matrix, rounds, store)
-    samples = {counting_round.number: _sample(counting_round, rounds) for counting_round in _counting_rounds(closed)}
+    samples = {round_.number: _sample(round_, rounds, contested) for round_ in _counting_rounds(closed)}
     labels: dict[str, Any] = {}
     for column, name in enumerate(store.labels):
         last = next((round_ for round_ in reversed(closed) if column in round_.draw.labels), None)
@@ -259,10 +270,20 @@ def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) ->
     return {round_.number: ((matrix != round_.draw.matrix) & judges).any(axis=0) for round_ in rounds}
 
 
-_MASKS = ("checked", "random", "present", "wrong", "unsure", "corrected")
+_MASKS = ("checked", "random", "present", "wrong", "unsure", "corrected", "contested")
 
 
-def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
+CellIndices = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _contested(round_: Round, disputed: Sequence[int]) -> CellIndices:
+    """Returns the rows and columns of the disputed cells in which the first person corrected the judge."""
+    judged, pairs = round_.draw.judged, round_.draw.pairs
+    chosen = [pair for pair in disputed if judged[pair] not in (UNKNOWN, VERDICTS[str(round_.answers[pair])])]
+    return pairs.rows[chosen], pairs.label_ids[chosen]
+
+
+def _sample(round_: Round, rounds: Sequence[Round], contested: Mapping[int, CellIndices]) -> _Sample:
     draw = round_.draw
     shape = draw.matrix.shape
     earlier, later = rounds[: round_.number - 1], rounds[round_.number - 1 :]
@@ -280,11 +301,11 @@ def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
     masks["wrong"][_wrong(round_, draw.matrix)] = True
     for later_round in later:
         masks["corrected"][_wrong(later_round, draw.matrix)] = True
+        if later_round.number in contested:
+            masks["contested"][contested[later_round.number]] = True
     masks["corrected"] &= draw.eligible
+    masks["contested"] &= draw.eligible
     return _Sample(judged=draw.matrix, eligible=draw.eligible, doubtful=doubtful, **masks)
-
-
-CellIndices = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _cells(round_: Round, *answers: str) -> CellIndices:
@@ -313,10 +334,59 @@ def _label_side(
     checked, wrong, unsure, population = map(
         count, (sample.checked, sample.wrong, sample.unsure, sample.eligible)
     )  # fmt: skip
-    low, high = _finite(wrong, unsure, checked, population, alpha)
+    contested = _Contested(
+        count(sample.contested & sample.checked),
+        count(sample.contested & ~sample.checked),
+        int((sample.contested[:, column] & ~of_side).sum()),
+        leaves=True,
+    )
+    low, high = contested.bounds(
+        wrong, unsure, lambda wrong, unsure: _finite(wrong, unsure, checked, population, alpha)
+    ) or (0.0, 0.0)
     cells = int((matrix[:, column] == SIDES[side]).sum())
     interval = None if stale else _interval(low, high + count(sample.doubtful), count(sample.corrected), cells)
     return {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **(interval or _NOTHING)}
+
+
+@dataclass(frozen=True)
+class _Contested:
+    """Numbers of contested cells, for which it is open whether the judge or the first person is right.
+
+    If the first person is right, the judge's error has been corrected. If the judge is right, the matrix contains an
+    error that the first person made.
+
+    Attributes:
+        checked: Cells with the judge's verdicts in question that are in the sample.
+        others: Cells with these verdicts that are not in the sample.
+        entered: Cells with other verdicts of the judge, so that the first person's verdicts are in question.
+        leaves: True if a cell with a corrected verdict is no longer one of the cells in question.
+    """
+
+    checked: int
+    others: int
+    entered: int
+    leaves: bool
+
+    def bounds(
+        self, wrong: int, unsure: int, estimate: Callable[[int, int], tuple[float, float] | None]
+    ) -> tuple[float, float] | None:
+        """Returns bounds on the number of wrong cells in the current matrix that hold whoever is right.
+
+        Args:
+            wrong: Cells in the sample that are wrong.
+            unsure: Cells in the sample with an uncertain answer, including the contested cells.
+            estimate: Function of the numbers of wrong and unsure cells in the sample, which returns the bounds on the
+                number of cells that the judge got wrong, or None if there are none.
+        """
+        lows, highs = [], []
+        for right in range(self.checked + 1):  # contested cells of the sample in which the first person is right
+            found = estimate(wrong + right, unsure - self.checked)
+            if found is None:
+                return None
+            own = 0 if self.leaves else self.checked - right + self.others  # errors that the first person made
+            lows.append(found[0] - right - self.others)
+            highs.append(found[1] - right + own + self.entered)
+        return max(0.0, min(lows)), max(highs)
 
 
 _NOTHING: dict[str, float | None] = {"low": None, "high": None}
@@ -348,14 +418,23 @@ def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: in
             int((mask & of_kind).sum())
             for mask in (sample.wrong & drawn, sample.unsure & drawn, sample.corrected, sample.doubtful)
         )
-        if name == "false_positive":
-            population = int((sample.eligible & of_kind).sum())
-            low, high = _finite(wrong, unsure, checked, population, alpha)
-        else:
-            bounds = pooled_wrong_cells(wrong, unsure, strata, alpha)
-            if bounds is None:
-                return None
-            low, high = bounds
+        contested = _Contested(
+            int((sample.contested & of_kind & drawn).sum()),
+            int((sample.contested & of_kind & ~drawn).sum()),
+            int((sample.contested & ~of_kind).sum()),
+            leaves=name != "error",
+        )
+        population = int((sample.eligible & of_kind).sum())
+        bounds = contested.bounds(
+            wrong,
+            unsure,
+            partial(_finite, checked=checked, cells=population, alpha=alpha)
+            if name == "false_positive"
+            else partial(pooled_wrong_cells, strata=strata, alpha=alpha),
+        )
+        if bounds is None:
+            return None
+        low, high = bounds
         cells = int(np.isin(matrix, verdicts).sum())
         interval = _interval(low, high + doubtful, corrected, cells)
         overall[name] = {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **interval}
