@@ -52,6 +52,8 @@ def export_step(
         InputError: If the checkpoint or the base model is not found, the output folder already exists or cannot be
             written, or adapters are requested but the checkpoint has none.
     """
+    if not (run / CONFIG).is_file():
+        raise InputError(f"not the folder of a training run: it has no {CONFIG}", path=str(run))
     config = load(run / CONFIG)
     if adapter and not config.lora.rank:
         raise InputError("has no adapters (lora.rank = 0): export it without --adapter", path=str(run))

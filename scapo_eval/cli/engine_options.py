@@ -317,9 +317,13 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             shown = key if equals else "an option without ="  # the value may be a secret
             raise click.UsageError(f"expected --engine-option KEY=JSON, for example max_model_len=8192, got {shown!r}")
+        if key in arguments:
+            raise click.UsageError(f"--engine-option {key} is given twice")
         try:
             arguments[key] = json.loads(value)
         except (ValueError, RecursionError):
+            if value[:1] in ("{", "[", '"'):
+                raise click.UsageError(f"--engine-option {key}: not valid JSON") from None
             arguments[key] = value  # a bare word
     return arguments
 

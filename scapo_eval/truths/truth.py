@@ -150,6 +150,8 @@ _WORD_IN_LIST = re.compile(rb'\[\s*"')
 
 
 def _list_of_words(source: str) -> InputError:
+    if source.endswith(".npz"):
+        return InputError("damaged: not an .npz file", path=source)
     example = '{"1.jpg": ["dog", "cat"]}'
     reason = f"a list of words is not a truth, which lists the objects of each image: {example}"
     return InputError(f"{reason}; to match captions with the words: --vocabulary {shlex.quote(source)}", path=source)

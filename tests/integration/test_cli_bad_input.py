@@ -46,6 +46,25 @@ def write(name: str, records: list[Any]) -> str:
     return name
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("c.jsonl --truth damaged.npz", "damaged.npz: damaged: not an .npz file"),
+        ("reward c.jsonl --truth truth.json --r-h inf", "inf is not a finite number"),
+        ("c.jsonl --truth truth.json --seed 9223372036854775808", "is not below 2**63"),
+        ("describe x.jsonl -o o.jsonl --model m --temperature nan", "nan is not a finite number"),
+        ("describe x.jsonl -o o.jsonl --model m --engine-option a={", "--engine-option a: not valid JSON"),
+        ("describe x.jsonl -o o.jsonl --model m --engine-option a=1 --engine-option a=2", "a is given twice"),
+        ("annotate mine run c.jsonl c.jsonl", "c.jsonl: the file is given twice"),
+    ],
+)
+def test_numbers_and_options_that_are_none(arguments: str, said: str, refused: Refusal) -> None:
+    write("c.jsonl", [{"image_id": 1, "caption": "A dog."}])
+    write("x.jsonl", [{"image_id": 1, "image": "1.jpg"}])
+    Path("damaged.npz").write_text("junk here")
+    assert said in " ".join(refused(*arguments.split()).split())
+
+
 @pytest.mark.parametrize("verb", ["score", "chair"])
 @pytest.mark.parametrize(
     ("records", "what", "remedy"),
