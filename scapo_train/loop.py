@@ -259,7 +259,8 @@ class Loop(ABC):
 
     def _check_texts(self, sources: Sequence[PromptRecord]) -> None:
         """Raises an error if a prompt contains a token that represents a picture or ends a response."""
-        signs = self.tokenizer.convert_ids_to_tokens([*self.policy.ends, *self.policy.never])
+        added = self.tokenizer.added_tokens_decoder
+        signs = [added[token].content for token in (*self.policy.ends, *self.policy.never) if token in added]
         for source in sources:
             texts = [part["text"] for turn in source.messages for part in turn["content"] if part["type"] == "text"]
             if found := next((sign for sign in signs if any(sign in text for text in texts)), None):

@@ -113,7 +113,7 @@ def test_the_best_evaluation_is_kept_exported_and_waited_for(
     assert all(torch.equal(two[name], whole[name]) for name in whole)
     assert main([*lab.run("run", *best), "--resume", "auto"]) == 0  # it has waited long enough
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 5
-    assert export.main([str(lab.folder)]) == 2
+    assert export.main([str(lab.folder / "images")]) == 2
     assert "not the folder of a training run: it has no config.toml" in capsys.readouterr().err
     assert main(lab.run("none", "run.keep_best=cap_score")) == 2
     assert "run.keep_best needs data.evaluation and run.evaluate_every" in capsys.readouterr().err
