@@ -32,13 +32,16 @@ def test_green_on_two_ranks(lab: Any, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = lab.run("run", "data.oracle=nowhere.json")
+    assert doctor.main(lab.run("run", "data.oracle=nowhere.json")) == 2  # no fault of the machine
+    assert "scapo_train.doctor: nowhere.json: file not found" in capsys.readouterr().err
+    assert not (lab.folder / "run" / "doctor.json").exists()
+    arguments = lab.run("run", f"model.path={lab.folder / 'images'}")
     assert doctor.main(arguments) == 1
     report = json.loads((lab.folder / "run" / "doctor.json").read_bytes())
     assert [(each["name"], each["ok"]) for each in report["findings"]] == [
         ("collectives", True), ("sharded step", True), ("steps", False),
     ]  # fmt: skip
-    assert "exit code 2: scapo_train: nowhere.json: file not found" in capsys.readouterr().out
+    assert "FAILED steps: exit code 2: scapo_train: " in capsys.readouterr().out
     assert main(lab.run("run")) == 2
     assert "doctor.json: steps failed: fix the problem and run the doctor again" in capsys.readouterr().err
 
