@@ -64,7 +64,7 @@ class _State(msgspec.Struct):
     bad: list[_Number]
     config: str
     reward: str | None = None
-    prompts: str | None = None
+    prompts: str | msgspec.UnsetType = msgspec.UNSET
     best: _Best | msgspec.UnsetType = msgspec.UNSET
     alarms: _Alarms | msgspec.UnsetType = msgspec.UNSET
     ahead: dict[str, _Ahead] = {}
