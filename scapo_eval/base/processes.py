@@ -15,6 +15,8 @@ from typing import Any
 
 from .errors import ScapoError
 
+_PER_PROCESSOR, _LEAST = 4, 8
+
 
 @contextmanager
 def process_pool(
@@ -24,7 +26,7 @@ def process_pool(
     process is killed.
 
     Args:
-        workers: Number of worker processes.
+        workers: Number of worker processes. More than four per processor are not started.
         option: Name of the caller's option that sets the number of workers. The error message suggests a smaller number
             of workers.
         initializer: Function that each worker calls when it starts.
@@ -33,6 +35,7 @@ def process_pool(
     Raises:
         ScapoError: If a worker was killed.
     """
+    workers = min(workers, max(_LEAST, _PER_PROCESSOR * (os.cpu_count() or 1)))
     pool = ProcessPoolExecutor(workers, initializer=partial(_begin, initializer), **settings)
     try:
         yield pool

@@ -107,6 +107,11 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
             faults.add(InputError(unfit(error), path=name, line=line))
             continue
         ratings.append(rating)
+        if record.get("id") is not None:
+            earlier = seen.setdefault(("id", id_in(record, "id")), line)
+            if earlier != line:
+                faults.add(InputError(f"a second rating of the id on line {earlier}", path=name, line=line))
+                continue
         if rating.image is not None:
             question = record.get("question", record.get("prompt"))
             earlier = seen.setdefault((rating.image, str(question)), line)
@@ -232,7 +237,8 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         notes.append(f"{len(ratings)} of MMHal-Bench's {QUESTIONS} questions ({share:.0%})")
     if unparsed:
         notes.append(
-            f"{unparsed} verdicts contain no rating or several ratings, and count as 0, as in the official script"
+            f"{unparsed} verdicts contain no rating or several ratings, and are omitted; the official script counts "
+            "them as 0"
         )
     printed: dict[str, float | str | None] = {}
     if whole:

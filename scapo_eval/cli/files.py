@@ -68,6 +68,8 @@ class InputFile(_File):
         names.
         """
         path = split_name(str(value))[1]
+        if not path and not (ctx and ctx.resilient_parsing):
+            self.fail("the name of the file is empty", param, ctx)
         if path == STDIN and ctx is not None and param is not None:
             first = ctx.meta.setdefault(_STDIN, param)
             if first is not param and not ctx.resilient_parsing:
@@ -88,6 +90,8 @@ class OutputFile(_File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the name of an output file unchanged. A name that cannot be written raises an error."""
+        if not value and not (ctx and ctx.resilient_parsing):
+            self.fail("the name of the file is empty", param, ctx)
         self._seen(ctx, _OUTPUTS, str(value))
         if not self.folder and value != STDIN and not (ctx and ctx.resilient_parsing):
             refuse_unwritable(str(value))

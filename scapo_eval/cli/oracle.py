@@ -36,7 +36,7 @@ from .codes import BAD_INPUT
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
 from .groups import Group
-from .screen import SafeConsole
+from .screen import SafeConsole, Screen
 from .tables import aligned
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
@@ -59,10 +59,19 @@ def command() -> None:
     "--vocabulary", type=PLAIN, metavar="NAME|FILE", help="Keep only the labels of this vocabulary, in its order."
 )
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
-    """Writes TRUTH in another format. The content, and therefore the fingerprint, is unchanged."""
+    """Writes TRUTH in another format.
+
+    The content, and therefore the fingerprint, is unchanged, with one exception: .npz and .parquet files have a fixed
+    set of labels. If TRUTH has none, such as a map from images to the present labels, a warning states the difference.
+    """
     oracle = PresenceOracle.load(truth)
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
+    if oracle.world == "open-axis" and output.removesuffix(".gz").removesuffix(".zst").endswith((".npz", ".parquet")):
+        Screen().warn(
+            f"{truth} has no fixed set of labels, so an unlisted label is absent. In {output}, labels that no image "
+            "lists are unknown. Use .json or .jsonl, or set the labels with --vocabulary"
+        )
     _save(oracle, output)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import re
 import shlex
 import stat
 import sys
@@ -201,6 +202,8 @@ def refuse_unwritable(path: str | Path) -> None:
     Raises:
         InputError: If the file cannot be written.
     """
+    if not str(path):
+        raise InputError("the name of an output is empty")
     folder = os.path.dirname(path)
     if folder and not os.path.exists(folder):
         reason = f"cannot be written: folder not found; create it: mkdir -p {shlex.quote(str(folder))}"
@@ -221,9 +224,19 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         InputError: If the target cannot be written (folder not found, no permission, disk full).
     """
-    if str(path) == STDIN:
+    number = _descriptor(path)
+    if str(path) == STDIN or number == 1:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
+        return
+    if number is not None:
+        try:
+            with os.fdopen(os.dup(number), "wb") as stream:
+                yield stream
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
         return
     refuse_unwritable(path)
     target = Path(path)
@@ -231,7 +244,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     try:
         if target.is_symlink():
             target = Path(os.path.realpath(target))
-        if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing to replace
+        if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
             with open(target, "wb") as stream:
                 yield stream
             return
@@ -253,6 +266,18 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+_OPEN = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,6})")
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def _descriptor(path: str | Path) -> int | None:
+    """Returns the number of the open file that a name such as ``/dev/stdout`` or ``/dev/fd/63`` refers to. Such a file
+    is written where it is, and not replaced.
+    """
+    opened = _OPEN.fullmatch(str(path))
+    return int(opened[1]) if opened else _STANDARD.get(str(path))
 
 
 def _mode_of(target: Path) -> int:

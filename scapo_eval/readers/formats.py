@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.errors import InputError, short_repr
+from ..base.errors import InputError, InputWarning, short_repr
 from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import ErrorHandler, Rows, Warn, open_rows, warn_user
@@ -171,10 +172,16 @@ def layout_of(rows: Rows) -> Format | None:
             captions=captions_under(*_named),
             kind=KINDS["captions"],
         )
+    if named and rows.path not in ("", *_warned) and known is not None and known.captions is not None:
+        _warned.add(rows.path)
+        lacking = " or ".join(f"'{key}'" for key in sorted(named))
+        warnings.warn(f"{rows.path}: no key {lacking}; read as {known.title}", InputWarning, stacklevel=2)
     return known
 
 
 _named: tuple[str | None, str | None] | None = None
+_warned: set[str] = set()
+"""Files without the named keys, each of which causes one warning."""
 
 
 def name_keys(image_key: str | None, caption_key: str | None) -> None:
@@ -186,6 +193,7 @@ def name_keys(image_key: str | None, caption_key: str | None) -> None:
     """
     global _named
     _named = (image_key, caption_key) if image_key or caption_key else None
+    _warned.clear()
 
 
 def keys_are_named() -> bool:

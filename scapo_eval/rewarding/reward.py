@@ -163,9 +163,10 @@ class RewardConfig:
         for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not math.isfinite(value) or value < least:
+            if not is_number or math.isnan(value) or not least <= value <= _LARGEST or value < -_LARGEST:
                 limit = "" if least else " >= 0"
-                raise InputError(f"{name} must be a number{limit}, got {value!r}")
+                too_large = f" and at most {_LARGEST:g}" if is_number and abs(value) > _LARGEST else ""
+                raise InputError(f"{name} must be a number{limit}{too_large}, got {value!r}")
         if not isinstance(self.template_discount, (int, float)) or not 0 <= self.template_discount <= 1:
             raise InputError(f"template_discount must be between 0 and 1, got {self.template_discount!r}")
         for name in ("lam_g", "lam_h"):
@@ -176,8 +177,9 @@ class RewardConfig:
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
         is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
-        if not is_number or not 0 < self.beta < math.inf:
-            raise InputError(f"beta must be a number > 0, got {self.beta!r}")
+        if not is_number or not 0 < self.beta <= _LARGEST:
+            too_large = f" and at most {_LARGEST:g}" if is_number and self.beta > 0 else ""
+            raise InputError(f"beta must be a number > 0{too_large}, got {self.beta!r}")
         if self.beta != 1 and self.level != "cap":
             raise InputError(f"beta requires level 'cap', got level '{self.level}'")
         check_reading(self.claims)
@@ -1059,6 +1061,8 @@ FILE_WORDS = {
 """The words for verdicts in the files that ``scapo-eval reward`` writes."""
 
 
+_LARGEST = 1e100
+"""Largest coefficient of a reward, so that sums of rewards and squares are finite."""
 _MOST_UNITS = 10_000
 """Maximum number of claims beyond presence in one piece for which scaling values are computed."""
 
