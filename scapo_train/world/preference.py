@@ -7,6 +7,7 @@ number of steps. The pairs are written to the folder of the run.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def make_pairs(config: Config) -> Path:
         for line, (source, text, response) in enumerate(zip(owners, texts, responses, strict=True), 1)
         if response.finished
     ]
-    pictures = {source.image_id: source.path for source in owners}
+    pictures = {source.image_id: os.path.relpath(source.path, path.parent) for source in owners}
     settings = PairSettings()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as stream:

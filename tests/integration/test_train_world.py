@@ -32,6 +32,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from scapo_train import trainer  # noqa: E402
 from scapo_train.config import load  # noqa: E402
+from scapo_train.data import read_pairs  # noqa: E402
 from scapo_train.world import __main__ as command  # noqa: E402
 from scapo_train.world import experiment, files, grid, preference, pretrain, shorten  # noqa: E402
 from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
@@ -149,6 +150,19 @@ def test_pairs_by_cap_score_teach_more_of_it(start: Path, tmp_path: Path, scheme
         assert last["margin"] > 0
         rows.append(last["evaluation_cap_score"] - first["evaluation_cap_score"])
     assert np.mean(rows) >= 0.03
+
+
+def test_pairs_of_a_run_with_a_relative_name_find_their_pictures(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default folder of the runs is relative, and so are the names of pictures in its prompts."""
+    monkeypatch.chdir(start.parent)
+    output = Path(os.path.relpath(tmp_path / "runs" / "dpo"))
+    train = Path(start.name) / "train.jsonl"
+    settings = [f"run.output={output}", f"data.train={train}", "run.steps=1", *FEW]
+    pairs = preference.make_pairs(load(start / "world.toml", settings))
+    for pair in read_pairs(pairs):
+        assert all(Path(picture).is_file() for picture in pair.source.pictures)
 
 
 @pytest.mark.parametrize(
