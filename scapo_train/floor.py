@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if config.credit.per_response:
             raise InputError(f'credit.reference_floor applies to rewards of pieces; "{config.credit.scheme}" has none')
         with tempfile.TemporaryDirectory(prefix="scapo-floor-") as folder, join_process_group() as process_group:
-            own = ["data.evaluation=", f"run.output={folder}/{process_group.rank}"]
+            own = ["data.evaluation=", "run.evaluate_every=0", "run.keep_best=", "run.patience=0"]
+            own += [f"run.output={folder}/{process_group.rank}"]
             own += [] if config.loss.kl else ["loss.kl=0.01"]  # without it, no reference is loaded
             found = lowest_probabilities(load(given.config, [*given.set, *own]), process_group, given.batches)
             if process_group.main:

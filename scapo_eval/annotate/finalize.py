@@ -254,7 +254,7 @@ def _quality_now(store: Store, rows: NDArray[np.int64], written: NDArray[np.int8
     """Returns the state of quality control for the written matrix. The summary that was stored with a round may
     describe an earlier matrix.
     """
-    if not any(round_.state == "closed" for round_ in read_rounds(store)):
+    if not any(round_.state != "open" for round_ in read_rounds(store)):
         return None
     stored = summary_path(store).is_file()  # a process may have been killed before it wrote the summary
     confidence = read_summary(store)["confidence"] if stored else DEFAULT_CONFIDENCE

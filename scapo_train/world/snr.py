@@ -267,7 +267,8 @@ def gradients(
 ) -> Generator[NDArray[np.float32], None, None]:
     """Yields the gradients of consecutive batches for the start model of a seed; see :meth:`Gradients.batch`."""
     with tempfile.TemporaryDirectory() as folder, join_process_group() as process_group:
-        shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01", "data.evaluation="]
+        shared = [f"run.seed={seed}", f"run.output={folder}/run", "loss.kl=0.01"]
+        shared += ["data.evaluation=", "run.evaluate_every=0"]
         configs = {
             scheme: load(start / "world.toml", [setting.format(world=start) for setting in SCHEMES[scheme].settings])
             for scheme in schemes

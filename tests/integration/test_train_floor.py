@@ -64,6 +64,8 @@ def test_the_share_is_that_which_training_would_charge(lab: Any, monkeypatch: py
 
 def test_the_tables(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ("--set", "loss.kl=0", "--set", f"run.output={lab.folder / 'never'}")
+    evaluated = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.keep_best=cap_score")
+    settings += tuple(word for setting in (*evaluated, "run.patience=2") for word in ("--set", setting))
     assert floor.main([str(lab.config), *settings, "--batches", "1"]) == 0
     first, *lines = capsys.readouterr().out.strip().splitlines()
     assert first.endswith("pieces of the start model's responses to 5 prompts")
