@@ -165,7 +165,7 @@ class RewardConfig:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or math.isnan(value) or not least <= value <= _LARGEST or value < -_LARGEST:
                 limit = "" if least else " >= 0"
-                too_large = f" and at most {_LARGEST:g}" if is_number and abs(value) > _LARGEST else ""
+                too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < abs(value) < math.inf else ""
                 raise InputError(f"{name} must be a number{limit}{too_large}, got {value!r}")
         if not isinstance(self.template_discount, (int, float)) or not 0 <= self.template_discount <= 1:
             raise InputError(f"template_discount must be between 0 and 1, got {self.template_discount!r}")
@@ -178,7 +178,7 @@ class RewardConfig:
         check_choice("level", self.level, get_args(Level))
         is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
         if not is_number or not 0 < self.beta <= _LARGEST:
-            too_large = f" and at most {_LARGEST:g}" if is_number and self.beta > 0 else ""
+            too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < self.beta < math.inf else ""
             raise InputError(f"beta must be a number > 0{too_large}, got {self.beta!r}")
         if self.beta != 1 and self.level != "cap":
             raise InputError(f"beta requires level 'cap', got level '{self.level}'")
