@@ -163,7 +163,7 @@ class RewardConfig:
         for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or math.isnan(value) or not least <= value <= _LARGEST or value < -_LARGEST:
+            if not is_number or not max(least, -_LARGEST) <= value <= _LARGEST:
                 limit = "" if least else " >= 0"
                 too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < abs(value) < math.inf else ""
                 raise InputError(f"{name} must be a number{limit}{too_large}, got {value!r}")
