@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -50,7 +51,7 @@ def serve(path: str) -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    """Forks the command, and sends its process id and then its exit code."""
+    """Forks the command, and sends its process id and then its exit code. A killed client kills its command."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     head, streams, *_ = socket.recv_fds(connection, SIZE.size, 3)
     (length,) = SIZE.unpack(head)
@@ -69,6 +70,10 @@ def answer(connection: socket.socket) -> None:
         os.environ.update(command["environment"])
         execute(command["arguments"])
     connection.sendall(SIZE.pack(child))
+    ended = os.pidfd_open(child)
+    if ended not in select.select([ended, connection], [], [])[0]:  # the client sends nothing more, so it has ended
+        os.kill(child, signal.SIGKILL)
+        os._exit(0)
     connection.sendall(SIZE.pack(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF))
     os._exit(0)
 
