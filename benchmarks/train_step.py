@@ -120,7 +120,10 @@ class NoisePrompts:
     def close(self) -> None:
         """Does nothing, because there are no resources to release."""
 
-    def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
+    def check_bad(self) -> None:
+        """Does nothing, because no pictures are read."""
+
+    def take(self, indices: Sequence[int], _: Sequence[int] = (), *, check: bool = True) -> list[Prompt]:
         """Implements :meth:`scapo_train.data.Prompts.take`."""
         patches = int(self._grid.prod())
         found = []

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.hashes import digest
 from scapo_eval.base.text import printable
 from scapo_eval.files.json_text import convert_as, dump_json, read_json
@@ -110,19 +110,13 @@ class Models:
 
 
 def check_installed(config: Config) -> None:
-    """Checks that the packages that the settings need are installed.
+    """Checks that the package of the optimizer is installed.
 
     Raises:
-        ScapoError: If a package is missing. The error states the command that installs it.
+        ScapoError: If the package is missing. The error states the command that installs it.
     """
-    if config.optim.optimizer == "adamw8bit" and not _is_installed("torchao"):
+    if config.optim.optimizer == "adamw8bit" and "torchao" not in sys.modules and find_spec("torchao") is None:
         raise ScapoError("optim.optimizer = adamw8bit needs torchao: pip install torchao")
-    if config.rollout.engine == "vllm" and not config.rollout.server and not _is_installed("vllm"):
-        raise MissingExtra("vllm", "rollout.engine = vllm")
-
-
-def _is_installed(package: str) -> bool:
-    return package in sys.modules or find_spec(package) is not None
 
 
 class _Finding(msgspec.Struct):
@@ -259,7 +253,7 @@ class Loop(ABC):
 
     def _check_texts(self, sources: Sequence[PromptRecord]) -> None:
         """Raises an error if a prompt contains a token that represents a picture or ends a response."""
-        added = self.tokenizer.added_tokens_decoder
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
         signs = [added[token].content for token in (*self.policy.ends, *self.policy.never) if token in added]
         for source in sources:
             texts = [part["text"] for turn in source.messages for part in turn["content"] if part["type"] == "text"]

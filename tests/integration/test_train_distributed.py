@@ -17,6 +17,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from scapo_train.data import indices_of_step  # noqa: E402
+
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
     pytest.mark.usefixtures("warm"),
@@ -170,19 +172,38 @@ def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> N
 
 def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
     lines = (lab.folder / "train.jsonl").read_text().splitlines(keepends=True)
-    (lab.folder / "train.jsonl").write_text("".join(lines[:2]))
-    (lab.folder / "images" / "1.png").unlink()
-    arguments = lab.run("run", "data.prompts_per_step=2", "data.max_bad=0", "run.samples=0")
+    (lab.folder / "train.jsonl").write_text(lines[0] + lines[1].replace("Describe", "a " * 600))
+    arguments = lab.run("run", "data.prompts_per_step=2", "optim.micro_batch_tokens=8192", "run.samples=0")
     done = subprocess.run(lab.forked(2, "-m", "scapo_train", *arguments), capture_output=True, text=True, timeout=600)
     said = done.stderr
     assert done.returncode == 1
-    reason = "/images/1.png: cannot be read, like 0 others: more than data.max_bad = 0"
+    reason = "/images/2.png: its prompt has "
     assert re.search(rf"scapo_train: rank [01]: {lab.folder}{re.escape(reason)}", said)
     assert "Traceback" not in said.partition(reason)[0]
     codes = re.findall(r"exitcode  : (-?\d+)", said)
     assert "2" in codes
     assert {*codes} <= {"2", "-15"}, codes  # torchrun ends what has not left by itself when it sees the first
     assert len(codes) == (1 if FIRST_ONLY in said else 2)
+
+
+def test_too_many_bad_pictures_of_one_rank_end_all_ranks_together(lab: Any) -> None:
+    """The reason is printed once, and the completed steps are saved."""
+    settings = ("data.prompts_per_step=2", "data.max_bad=0", "run.samples=0", "run.save_every=0", "run.export=false")
+    late = indices_of_step(2, 12, 2, 0)[0]
+    picture = lab.folder / "images" / f"{late + 1}.png"
+    content = picture.read_bytes()
+    picture.write_text("hello")
+    command = lab.forked(2, "-m", "scapo_train", *lab.run("run", *settings))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    reason = (
+        f"scapo_train: {picture}: cannot be read, like 0 others: more than data.max_bad = 0; after step 2: continue"
+    )
+    assert done.returncode == 1
+    assert done.stderr.count(reason) == 1
+    picture.write_bytes(content)
+    done = subprocess.run([*command, "--resume", "auto"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "resumed after step 2" in done.stderr
 
 
 BROKEN = """import os
