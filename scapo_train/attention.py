@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.errors import ScapoError, in_one_line
 
 from .config import Model
 from .data import PromptRecord, Prompts
@@ -64,7 +64,7 @@ def check_attention(
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
         if out_of_memory(error):
             raise
-        cause = " ".join(str(error).split())[:200]
+        cause = in_one_line(error, 200)
         raise ScapoError(
             f'model.attention = "{name}" fails on this model or device: {cause}; set it to "sdpa"'
         ) from None

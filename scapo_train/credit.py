@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scapo_eval.base.errors import InputError
+from scapo_eval.base.errors import InputError, in_one_line
 from scapo_eval.matching.matcher import AliasMatcher
 from scapo_eval.rewarding.batch import advantages_for_batch
 from scapo_eval.rewarding.reward import RewardColumns, SubsentenceReward
@@ -197,7 +198,7 @@ def credit(
             advantages = with_stop(given, advantages, settings.truncated)
         if ":" in settings.scheme:
             advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
-    has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 0
+    has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 1e-9  # sums of equal rewards differ by rounding
     return CreditedBatch(advantages, columns, rewards, has_variance)
 
 
@@ -279,14 +280,18 @@ def scheme_of(name: str) -> CustomScheme:
     """Returns the function specified by ``file.py:function``.
 
     Raises:
-        InputError: If the file or the function is not found.
+        InputError: If the file or the function is not found, or if the file cannot be run.
     """
     file, _, function = name.rpartition(":")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
+    spec = importlib.util.spec_from_file_location(f"credit.scheme:{file}", file) if Path(file).is_file() else None
     if spec is None or spec.loader is None:
         raise InputError("credit.scheme: Python file not found", path=file)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses look up the module of a class there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"credit.scheme: the file cannot be run: {in_one_line(error)}", path=file) from error
     scheme: CustomScheme | None = getattr(module, function, None)
     if not callable(scheme):
         raise InputError(f"credit.scheme: function '{function}' not found", path=file)

@@ -15,7 +15,8 @@ import torch
 from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.text import printable
 
-from .checkpoint.save import Checkpoints, export, export_adapter
+from .checkpoint.best import Best, best_of
+from .checkpoint.save import Checkpoints, export, export_adapter, step_of
 from .config import load
 from .distributed import ProcessGroup
 from .model import load_policy, source_folder
@@ -58,11 +59,13 @@ def export_step(
     if adapter and not config.lora.rank:
         raise InputError("has no adapters (lora.rank = 0): export it without --adapter", path=str(run))
     checkpoints = Checkpoints(run / (BEST if best else "checkpoints"), 1)
-    complete = {int(path.name.removeprefix("step-")): path for path in checkpoints.complete()}
+    complete = {step_of(path): path for path in checkpoints.complete()}
     if not complete or (step is not None and step not in complete):
         steps = ", ".join(map(str, complete)) or "none"
         raise InputError(f"checkpoint not found (found: {steps})", path=str(checkpoints.folder))
-    step = max(complete) if step is None else step
+    if step is None:
+        step = best_of(checkpoints, Best(config.run.keep_best, 0)) if best else None
+        step = max(complete) if step is None else step
     output = output or run / f"{'adapter' if adapter else 'model'}-{step:06d}"
     if output.exists():
         raise InputError("exists: choose another folder with -o", path=str(output))

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,9 +38,9 @@ from scapo_eval.truths.oracle import PresenceOracle
 
 from . import interrupts_are_errors
 from .attention import check_attention
-from .checkpoint.best import Best
+from .checkpoint.best import Best, referenced
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
-from .checkpoint.save import Checkpoints, export
+from .checkpoint.save import Checkpoints, export, step_of
 from .config import REQUIRED, Config, load, required, to_toml
 from .data import PromptRecord, Prompts, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
@@ -210,13 +210,14 @@ class Loop(ABC):
         self.clock = Clock(process_group.device)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep, background=config.run.async_save)
         self.best = Best(config.run.keep_best, config.run.patience)
-        self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
+        self.best_checkpoint = Checkpoints(self.folder / BEST, 0)
         self.step, self._has_learned, self._stop_requested = 0, False, False
         self._bad: set[int] = set()  # prompts with unreadable pictures in the completed steps
         self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
         if resume:
             self.step = self._resume(accept_changes)
+        self._remove_outdated_best()
         self.sampler.sync()
         self.log = self._make_log() if process_group.main else None
 
@@ -311,16 +312,19 @@ class Loop(ABC):
         Raises:
             InputError: If too many pictures are unreadable. The completed steps have been saved.
         """
-        self.prompts.bad.update(*self.process_group.gather(self.prompts.bad))
+        self._exchange_bad(self.prompts, self._bad)
+        self._bad = set(self.prompts.bad)
+
+    def _exchange_bad(self, prompts: Prompts, before: Collection[int]) -> None:
+        prompts.bad.update(*self.process_group.gather(prompts.bad))
         try:
-            self.prompts.check_bad()
+            prompts.check_bad()
         except InputError as error:
             if not self.step:
                 raise
-            self.prompts.bad &= self._bad  # when the run is resumed, the pictures of this step are read again
+            prompts.bad.intersection_update(before)  # when the run is resumed, these pictures are read again
             saved = f"; after step {self.step}: continue with --resume auto" if self.save() else ""
             raise InputError(f"{error.reason}{saved}", path=error.path) from None
-        self._bad = set(self.prompts.bad)
 
     def close(self) -> None:
         """Shuts down threads and the sampler."""
@@ -351,8 +355,7 @@ class Loop(ABC):
                 values |= self.evaluate(self.step)
                 if self.log is not None:
                     self.log.metrics(self.step, self.steps, values)
-                if self.best.update(self.step, values):
-                    self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state())
+                self._save_if_best(values)
                 longest = max(longest, time.monotonic() - began)
                 over = time.monotonic() + 1.5 * longest > self._deadline  # time for another step and its checkpoint
                 stop = self.process_group.max(2 * int(self._stop_requested) or int(over))
@@ -419,7 +422,9 @@ class Loop(ABC):
             return {}
         number = len(self.held_out.sources) if scored else min(run.samples, len(self.held_out.sources))
         with self.clock("evaluation"):
-            prompts = self.held_out.take(range(process_group.rank, number, process_group.size), check=scored)
+            prompts = self.held_out.take(range(process_group.rank, number, process_group.size), check=False)
+            if scored:
+                self._exchange_bad(self.held_out, ())
             encoded = encode(self.policy, prompts, process_group.device)
             responses = self.sampler.sample(encoded, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
             texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])
@@ -453,14 +458,43 @@ class Loop(ABC):
 
     def save(self, *, wait: bool = True) -> bool:
         """Writes a checkpoint of the current state; see :meth:`~scapo_train.checkpoint.save.Checkpoints.save`."""
-        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
+        saved = self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
+        self._remove_outdated_best()
+        return saved
+
+    def _save_if_best(self, metrics: Metrics) -> None:
+        """Writes a checkpoint to ``best/`` if the metrics are better than all previous ones. If it cannot be written,
+        the previous best step remains the best one.
+        """
+        previous = self.best.state()
+        if self.best.update(self.step, metrics):
+            if not self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state()):
+                self.best.restore(previous)
+            self._remove_outdated_best()
+
+    def _remove_outdated_best(self) -> None:
+        """Removes the steps from ``best/`` that are neither the best step of this run nor of one of its checkpoints,
+        from which the run may be resumed.
+        """
+        if self.best.metric:
+            self.best_checkpoint.retain(lambda: {self.best.step, *referenced(self.checkpoints)})
 
     def _take_best(self) -> None:
-        """Loads the weights of the best checkpoint into the policy, if a best checkpoint exists."""
-        path = self.best_checkpoint.latest()
-        if self.best.step and path is not None:
+        """Loads the weights of the best step into the policy, if there is a best step.
+
+        Raises:
+            InputError: If the checkpoint of the best step is missing.
+        """
+        best = self.best
+        if best.step:
+            path = next((path for path in self.best_checkpoint.complete() if step_of(path) == best.step), None)
+            if path is None:
+                reason = f"the checkpoint of the best step {best.step} is missing, so nothing is exported"
+                raise InputError(
+                    f"{reason}; to export another step, use python -m scapo_train.export", path=str(self.folder)
+                )
             self.best_checkpoint.load_weights(path, self.policy)
-            _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
+            _log.info("exported: step %d, the best %s of the held-out images", best.step, best.metric)
 
     def _resume(self, accept_changes: bool) -> int:
         """Loads the newest checkpoint and returns its number of steps, or 0 if there is no checkpoint."""

@@ -28,7 +28,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.errors import ScapoError, in_one_line
 from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, load_processor
 
@@ -102,7 +102,7 @@ def loading(path: str) -> Iterator[None]:
     except ScapoError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ScapoError(f"cannot load {path}: {' '.join(str(error).split())[:400]}") from None
+        raise ScapoError(f"cannot load {path}: {in_one_line(error, 400)}") from None
 
 
 def processor_of(settings: Model) -> Any:
@@ -186,7 +186,7 @@ def load_policy(
         try:
             vlm.set_attn_implementation(settings.attention)
         except (ValueError, ImportError) as error:
-            cause = " ".join(str(error).split())[:200]
+            cause = in_one_line(error, 200)
             raise ScapoError(f'model.attention = "{settings.attention}": {cause}; set it to "sdpa"') from None
     policy = untrained(policy_of(vlm, ends, temperature), settings, reference=reference, lora=lora, seed=seed)
     if reference:

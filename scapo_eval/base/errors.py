@@ -30,6 +30,13 @@ def in_short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
+def in_one_line(error: object, longest: int = 300) -> str:
+    """Returns the text of an exception on one line, truncated to a number of characters. For an exception without a
+    text, the result is the name of its type.
+    """
+    return " ".join(str(error).split())[:longest] or type(error).__name__
+
+
 class InputError(ScapoError):
     """An error for unusable input, printed as ``path:line: reason``.
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import InputError, OptionError
-from ..files.containers import Warn, warn_user
-from ..files.json_text import iter_records
+from ..files.containers import Warn, open_rows, warn_user
 from ..files.records import Readable, Records
 from ..files.source import Source
 from ..results.benchmark import SUMMARIES, Benchmark, CommandExample, Option, benchmark, benchmarks
@@ -80,7 +79,7 @@ def _reduced(run: Run) -> Run:
 
 def _has_description(path: Readable) -> bool:
     """Returns True if the prompt of at least one answer in the file contains a description."""
-    return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
+    return any(record.get("description") for _, record in open_rows(path, on_error=lambda _: None, warn=lambda _: None))
 
 
 KNOWN = tuple(

@@ -106,7 +106,9 @@ def cap_score(hal_rate: float, cover_rate: float) -> float:
     return float(harmonic_mean(np.float64(1 - hal_rate), np.float64(cover_rate)))
 
 
-def _cap_score(suffix: str) -> Formula:
+def cap_score_of(suffix: str = "") -> Formula:
+    """Returns the formula of the caption score for the columns with a suffix."""
+
     def formula(sums: Sums) -> NDArray[np.float64]:
         hal = divide(sums[f"hallucinated{suffix}"], sums[f"generated{suffix}"])
         return harmonic_mean(1 - hal, divide(sums[f"covered{suffix}"], sums[f"truth{suffix}"]))
@@ -118,7 +120,7 @@ def _set_formulas(suffix: str) -> dict[str, Formula]:
     return {
         f"hal_rate{suffix}": ratio(f"hallucinated{suffix}", f"generated{suffix}"),
         f"cover_rate{suffix}": ratio(f"covered{suffix}", f"truth{suffix}"),
-        f"cap_score{suffix}": _cap_score(suffix),
+        f"cap_score{suffix}": cap_score_of(suffix),
     }
 
 
@@ -497,7 +499,7 @@ def worst_captions(
     path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
     """Returns the evidence for the worst captions in a file. The captions with the most hallucinated labels come first,
-    and ties are sorted by caption score, lowest first. Score.
+    and ties are sorted by caption score, lowest first.
 
     Args:
         path, vocabulary, oracle, options: Same as in :func:`score_file`.
@@ -507,7 +509,7 @@ def worst_captions(
         InputErrors, InputError: Same as in :func:`score_file`.
     """
     worst: list[tuple[tuple[int, float, int], dict[str, Any], CaptionScorer]] = []
-    formula = _cap_score("")
+    formula = cap_score_of()
 
     def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         sums = {name: block.counts[:, k].astype(np.float64) for k, name in enumerate(COLUMNS)}

@@ -33,13 +33,13 @@ from ..matching.uses import Reading, left_out, reading_fields, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, CommandExample, Option
-from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
+from ..results.metric import Formula, MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..truths.claim_oracle import ClaimOracle, fact_of, presence_in
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from ..truths.scenes import Scenes
-from .capscore import caption_counts
+from .capscore import cap_score_of, caption_counts
 from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
 from .systems import Systems, sources_of
 
@@ -56,7 +56,7 @@ def claim_metrics(kinds: Sequence[ClaimKind]) -> MetricSet:
         formulas[f"hal_rate{suffix}"] = ratio(f"hallucinated{suffix}", f"generated{suffix}")
         formulas[f"cover_rate{suffix}"] = ratio(f"covered{suffix}", f"truth{suffix}")
         if not suffix:
-            formulas["cap_score"] = _cap_score
+            formulas["cap_score"] = cap_score_of()
     better = {name: not name.startswith("hal") for name in formulas}
     at_most = tuple(
         bound
@@ -65,11 +65,6 @@ def claim_metrics(kinds: Sequence[ClaimKind]) -> MetricSet:
     )
     adds_up = tuple((tuple(f"{part}_{kind}" for kind in kinds), part) for part in PARTS)
     return MetricSet("claimscore", columns, formulas, better, at_most=at_most, adds_up=adds_up)
-
-
-def _cap_score(sums: Sums) -> NDArray[np.float64]:
-    hal = divide(sums["hallucinated"], sums["generated"])
-    return harmonic_mean(1 - hal, divide(sums["covered"], sums["truth"]))
 
 
 def _kinds_in(columns: Sequence[str]) -> tuple[ClaimKind, ...]:

@@ -46,6 +46,7 @@ class CountedBenchmark(Benchmark):
             :func:`scapo_eval.ratio` for a share or a mean.
         higher_is_better: Mapping from each metric to True if higher values are better, used for colors and arrows.
         plain_numbers: Names of the metrics that are not fractions.
+        signed: Names of the metrics in [-1, 1], such as differences of two fractions.
         at_most: Pairs of columns in which the first count never exceeds the second count.
         version: Version of the counting rules, for the signature. Runs of different versions are not compared.
 
@@ -66,6 +67,7 @@ class CountedBenchmark(Benchmark):
     formulas: Mapping[str, Formula]
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: Sequence[str] = ()
+    signed: Sequence[str] = ()
     at_most: Sequence[tuple[str, str]] = ()
     version: str = ""
     files: str = "records"
@@ -79,6 +81,7 @@ class CountedBenchmark(Benchmark):
             self.higher_is_better,
             frozenset(self.plain_numbers),
             tuple(self.at_most),
+            signed=frozenset(self.signed),
         )
         object.__setattr__(self, "metric_set", lambda columns: metrics)
         object.__setattr__(self, "score", self._score)

@@ -39,6 +39,7 @@ from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matche
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question
 from .systems import Systems, sources_of
+from .yesno import column_of
 
 TextOnly = Literal["auto", "in", "out"]
 """Treatment of questions without a figure. The set of 1,129 questions contains 178 of them, and the set of 951
@@ -303,7 +304,7 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
     for group in groups:
         whole = "_" not in group
         formulas |= _accuracies(group, UNITS if whole else "afq") | (_diagnoses(group) if whole else {})
-    columns = tuple(_column(group, name) for group in groups for name in _COUNTS)
+    columns = tuple(column_of(group, name) for group in groups for name in _COUNTS)
     at_most = [(f"{unit}_right", unit) for unit in UNITS.values()]
     return MetricSet(
         "hallusionbench",
@@ -315,10 +316,11 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
             if not name.endswith(("bias", "bias_fp", *BLAMES))
         },
         at_most=tuple(
-            (_column(group, less), _column(group, more))
+            (column_of(group, less), column_of(group, more))
             for group in groups
             for less, more in (*at_most, ("figures_wrong", "figures"), ("false_yes", "questions"))
         ),
+        signed=frozenset(name for name in formulas if name.endswith("yes_bias")),
     )
 
 
@@ -336,14 +338,14 @@ correct answer no; errors by cause.
 
 def _accuracies(group: str, names: Iterable[str]) -> dict[str, Formula]:
     return {
-        _column(group, f"{name}_acc"): ratio(_column(group, f"{UNITS[name]}_right"), _column(group, UNITS[name]))
+        column_of(group, f"{name}_acc"): ratio(column_of(group, f"{UNITS[name]}_right"), column_of(group, UNITS[name]))
         for name in names
     }
 
 
 def _diagnoses(group: str) -> dict[str, Formula]:
     def count(sums: Sums, name: str) -> Floats:
-        return sums[_column(group, name)]
+        return sums[column_of(group, name)]
 
     def wrong(sums: Sums) -> Floats:
         return count(sums, "questions") - count(sums, "questions_right")
@@ -362,18 +364,14 @@ def _diagnoses(group: str) -> dict[str, Formula]:
         "yes_bias": bias,
         "yes_bias_fp": lambda sums: divide(count(sums, "false_yes"), wrong(sums)),
         "figures_inconsistent": inconsistent,
-        "figures_wrong": ratio(_column(group, "figures_wrong"), _column(group, "figures")),
+        "figures_wrong": ratio(column_of(group, "figures_wrong"), column_of(group, "figures")),
         **{cause: blamed(cause) for cause in BLAMES},
     }
-    return {_column(group, name): formula for name, formula in formulas.items()}
+    return {column_of(group, name): formula for name, formula in formulas.items()}
 
 
 def _share(sums: Sums, unit: str) -> Floats:
     return divide(sums[f"{unit}_right"], sums[unit])
-
-
-def _column(group: str, count: str) -> str:
-    return f"{group}_{count}" if group else count
 
 
 def _groups_in(columns: Sequence[str]) -> list[str]:
@@ -402,7 +400,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
     right = {item.question.id: is_right(item) for item in answers.graded}
     places = {key: Place.of(key) for key in right}
     verdicts = {
-        _column(group, "a_acc"): {key: right[key] for key in right if group in places[key].groups}
+        column_of(group, "a_acc"): {key: right[key] for key in right if group in places[key].groups}
         for group in dict.fromkeys(group for place in places.values() for group in place.groups)
     }
     unclear = sum(item.said is None and right[item.question.id] for item in answers.graded)
@@ -474,7 +472,7 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
         for group in groups[set_]:
             counts[set_, group].update(counted)
     sets = sorted(groups)
-    places = [(_column(group, name), group, name) for group in _groups_in(metrics.columns) for name in _COUNTS]
+    places = [(column_of(group, name), group, name) for group in _groups_in(metrics.columns) for name in _COUNTS]
     assert [column for column, *_ in places] == list(metrics.columns)
     rows = np.array(
         [[counts[set_, group][name] if (set_, group) in counts else 0 for _, group, name in places] for set_ in sets],
@@ -582,7 +580,7 @@ def _metrics_of(columns: Sequence[str]) -> MetricSet:
     """
     groups = sorted(_groups_in(columns))
     metrics = metrics_of(groups)
-    former = [_column(group, name) for group in groups for name in _RIGHT]
+    former = [column_of(group, name) for group in groups for name in _RIGHT]
     mended = [name for name in metrics.formulas if name.endswith(("easy_acc", "hard_acc"))]
     return of_version(metrics, columns, former, mended)
 

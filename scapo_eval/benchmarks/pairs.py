@@ -13,6 +13,7 @@ from itertools import permutations
 from typing import Any, Literal, get_args
 
 from ..base.errors import FaultList, InputError, check_choice
+from ..base.verdicts import Verdict
 from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions_foreign import captions_of
@@ -177,9 +178,9 @@ def _candidates(line: int, result: RewardResult, by: By) -> Iterator[tuple[str, 
     """Yields the candidates of a response, each with the text that both members of a pair must share."""
     text = result.response
     if by == "sentence":
-        for part, claims in zip(result.parts, result.claims, strict=True):
+        for part, claims in zip(result.parts, result.verdicts, strict=True):
             # good: new objects and no hallucination; bad: any hallucination
-            if (part.new and not part.hal and "unknown" not in claims.values()) or part.hal:
+            if (part.new and not part.hal and Verdict.UNKNOWN not in claims.values()) or part.hal:
                 words = len(text[part.start : part.end].split())
                 sentence = text[: part.end].rstrip()
                 yield text[: part.start], Candidate(line, sentence, part.reward, part.reward, words)

@@ -16,7 +16,6 @@ from ..files.source import Source
 from ..readers.answers import answers_of, read_answers
 from ..readers.captions import taken_keys
 from ..readers.formats import kind_of, open_layout, recognize_file
-from ..readers.kinds import Kind
 from ..results.benchmark import benchmark, benchmarks, has_benchmark
 
 
@@ -145,8 +144,3 @@ def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
     """
     looks = looks_like(answers)
     return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""
-
-
-def verbs_of(kind: Kind) -> tuple[str, ...]:
-    """Returns the names of the commands that accept a given kind of file."""
-    return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, short_repr
-from ..files.json_text import iter_records
+from ..files.containers import open_rows
 from ..files.records import Readable
 from ..results.parts import Parts
 from .scoring import ScoredBlock
@@ -59,21 +59,25 @@ class Slicer:
         return Parts(self.column, tuple(image for image, _ in keys), tuple(value for _, value in keys), rows)
 
 
+def _reported(_: object) -> None:
+    """Ignores a fault, which was reported when the file was read for the first time."""
+
+
 def _column(path: Readable, column: str) -> Mapping[int, Any]:
     values: dict[int, Any] = {}
     keys: set[str] = set()
-    for number, record in iter_records(path, on_error=lambda fault: None):
+    for number, record in open_rows(path, on_error=_reported, warn=_reported):
         meta = record.get("meta")
         inside = meta if isinstance(meta, dict) else {}
         value = record.get(column, inside.get(column))
         keys |= record.keys() | inside.keys()
-        if value is not None:
+        if value not in (None, "") and value == value:  # empty cells are "" in CSV and NaN in parquet
             if isinstance(value, (dict, list)):
                 raise InputError(
                     f"column '{column}' must contain strings or numbers, got {short_repr(value)}", path=str(path)
                 )
             values[number] = value
     if not values:
-        known = ", ".join(sorted(keys - {"caption"})[:20])
-        raise InputError(f"column '{column}' not found (there are {known}; and {LENGTH})", path=str(path))
+        known = ", ".join([*sorted(keys - {"caption"})[:20], LENGTH])
+        raise InputError(f"column '{column}' not found (found: {known})", path=str(path))
     return values

@@ -16,8 +16,7 @@ from ..base.errors import InputError, check_choice
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id, plain_id
 from ..base.types import Answer
-from ..files.containers import Warn, warn_user
-from ..files.json_text import iter_records
+from ..files.containers import Warn, open_rows, warn_user
 from ..files.records import Given, Readable
 from ..files.source import Source
 from ..readers.parsers import PARSERS, Parser, YesNo, parser_identity
@@ -124,7 +123,7 @@ def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
         return formula(
-            Cells(*(sum((sums[_column(group, cell)] for group in groups), zero) for cell in _CELLS.values()))
+            Cells(*(sum((sums[column_of(group, cell)] for group in groups), zero) for cell in _CELLS.values()))
         )
 
     return measure
@@ -143,7 +142,8 @@ def mean(formulas: Sequence[Formula]) -> Formula:
     return measure
 
 
-def _column(group: str, cell: str) -> str:
+def column_of(group: str, cell: str) -> str:
+    """Returns the name of a count of a group of questions. The group with an empty name has no prefix."""
     return f"{group}_{cell}" if group else cell
 
 
@@ -151,7 +151,7 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
     """Returns the names of the counts for the given groups. The columns of the group with an empty name have no
     prefix.
     """
-    return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
+    return tuple(column_of(group, cell) for group in groups for cell in _CELLS.values())
 
 
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
@@ -187,7 +187,7 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
     ids = sorted(set(images))
     row = {image: k for k, image in enumerate(ids)}
     position = {name: k for k, name in enumerate(metrics.columns)}
-    where = [position[_column(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
+    where = [position[column_of(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
     rows = np.zeros((len(ids), len(metrics.columns)), dtype=np.int64)
     np.add.at(rows, ([row[image] for image in images], where), 1)
     return CountTable(metrics.columns, tuple(ids), rows)
@@ -350,7 +350,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         read = {name: self.read_answers(path, None, parse, model=None, warn=warn) for name, path in files.items()}
         views = []
         for run, path in zip(self.runs(read, parser="default", resampling=resampling), files.values(), strict=True):
-            described = {line: str(row["description"]) for line, row in iter_records(path) if row.get("description")}
+            rows = open_rows(path, warn=warn)
+            described = {line: str(row["description"]) for line, row in rows if row.get("description")}
             answers = [_answered(item, described.get(item.answer.line, "")) for item in read[run.name].graded]
             views.append((replace(run, notes=(*run.notes, AUGMENTED)) if described else run, answers))
         return views

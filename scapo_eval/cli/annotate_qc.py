@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -29,6 +28,7 @@ from .files import OUTPUT, PLAIN
 from .groups import Group
 from .numbers import NumberRange, Seed
 from .screen import SafeConsole
+from .tables import first_few
 
 CONFIDENCE = click.option(
     "--confidence", type=NumberRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
@@ -244,10 +244,10 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
     else:
         console.print(Text(f"no overall bounds: {summary['overall_missing']}"))
     if summary["stale"]:
-        console.print(Text(f"changed since their last draw: {_listed(summary['stale'])}"))
+        console.print(Text(f"changed since their last draw: {first_few(summary['stale'], 12)}"))
     if summary["refine"]:
         name = words_of(summary)["label"]
-        console.print(Text(f"{name}s with errors in the last round: {_listed(summary['refine'])}"))
+        console.print(Text(f"{name}s with errors in the last round: {first_few(summary['refine'], 12)}"))
     if next_step := refine_command(run, summary):
         console.print(Text(next_step), soft_wrap=True)
 
@@ -265,11 +265,6 @@ def _table(console: SafeConsole, content: Content) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
-
-
-def _listed(labels: Sequence[str], most: int = 12) -> str:
-    more = len(labels) - most
-    return ", ".join(labels[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _user() -> str:

@@ -65,7 +65,7 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
             console.print(Text(part, style="dim"), soft_wrap=True)
 
 
-def _first(names: Sequence[str], most: int = 4) -> str:
+def first_few(names: Sequence[str], most: int = 4) -> str:
     """Returns a text that states the first few names in a list and the number of remaining names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
@@ -217,7 +217,7 @@ class _Table:
                     rare.setdefault((name, value["events"], value["event_images"]), []).append(metric)
         if rare:
             listed = [
-                f"{_first(metrics)} of {name} {events} in {images} image{'' if images == 1 else 's'}"
+                f"{first_few(metrics)} of {name} {events} in {images} image{'' if images == 1 else 's'}"
                 for (name, events, images), metrics in rare.items()
             ]
             yield f"Few events: {'; '.join(listed)}."
@@ -269,9 +269,10 @@ class _Table:
         equal = [row for row in rows if row.get("p_equivalence") is not None and row["p_equivalence"] < 0.05]
         if equal:
             listed = ", ".join(f"{row['system']} in {row['metric']}" for row in equal)
-            yield f"Equal to {rows[0]['baseline']} within {100 * equal[0]['margin']:g} points (p < 0.05): {listed}."
+            within = f"within ±{100 * equal[0]['margin']:g} points"
+            yield f"Equivalent to {rows[0]['baseline']} {within} (two one-sided tests, p < 0.05): {listed}."
         elif any("margin" in row for row in rows):
-            yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
+            yield f"No equivalence to {rows[0]['baseline']} within ±{100 * rows[0]['margin']:g} points is shown."
 
     def slices(self, width: int) -> Iterator[Text]:
         """Yields the results for each slice, and the results of the tests for equality of all slices. Metrics that do

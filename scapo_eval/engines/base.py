@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from ..base.errors import InputError, ScapoError
+from ..base.errors import InputError, ScapoError, in_one_line
 from ..files.json_text import dump_json
 
 Item = TypeVar("Item")
@@ -301,13 +301,9 @@ def complete_batch(
         raise
     except faults as error:
         if len(items) == 1:
-            return [Completion(error=_one_line(error))]
+            return [Completion(error=f"{type(error).__name__}: {in_one_line(error, 500)}")]
     middle = len(items) // 2
     return complete_batch(complete, items[:middle], faults) + complete_batch(complete, items[middle:], faults)
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
 def check_model(model: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import ScapoError
+from ..base.errors import ScapoError, in_one_line
 from . import images, missing_extra
 from .base import (
     CHOICES,
@@ -96,7 +96,7 @@ class TransformersEngine:
             loaded = loader.from_pretrained(model, revision=revision, dtype=wanted).to(device)
             self._processor = load_processor(model, revision, takes_images=self._takes_images, max_pixels=max_pixels)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # also too little memory
-            raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
+            raise ScapoError(f"transformers cannot load {model}: {in_one_line(error, 400)}") from None
         self.model = loaded.eval()
         self._own = loaded.generation_config
         ids = {name: value for name, value in self._own.to_dict().items() if name.endswith("_token_id")}

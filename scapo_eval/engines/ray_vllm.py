@@ -15,7 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from ..base.errors import InputError, MissingExtra, ScapoError, cause
+from ..base.errors import InputError, MissingExtra, ScapoError, cause, in_one_line
 from ..files.json_text import dump_json, parse_json
 from . import images, missing_extra
 from .base import (
@@ -207,7 +207,7 @@ def _first_tokens(row: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def _completion(row: Mapping[str, Any], request: Request) -> Completion:
     if error := row.get(ERROR) or row.get("fault"):
-        return Completion(error=" ".join(str(error).split())[:500])
+        return Completion(error=in_one_line(error, 500))
     made = int(row["completion_tokens"])
     return Completion(
         text=row["text"],

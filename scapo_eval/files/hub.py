@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from ..base.errors import InputError
+from ..base.errors import InputError, in_one_line
 from .json_text import dump_json
-from .source import HUB_REMEDY, in_one_line
+from .source import HUB_REMEDY
 
 _DATASET = re.compile(r"hf://datasets/(?P<path>[^:]+?)(?::(?P<split>[^:/]+))?", re.IGNORECASE)
 _PAGE = re.compile(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ..base.errors import InputError, MissingExtra, in_short
+from ..base.errors import InputError, MissingExtra, in_one_line, in_short
 from .account import RecordCount
 from .limits import MAX_LINE, check_decoded
 
@@ -732,11 +732,6 @@ def file_system(uri: str) -> tuple[Any, str]:
 _SCHEMES = "s3://, gs://, abfs://, hdfs:// and file://"
 HUB_REMEDY = "; download it first: hf download NAMESPACE/NAME FILE --repo-type dataset"
 """Remedy for a file on the Hub that cannot be read directly."""
-
-
-def in_one_line(error: BaseException) -> str:
-    """Returns the text of an exception on one line, truncated to 300 characters."""
-    return " ".join(str(error).split())[:300]
 
 
 def _similar(path: object) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
 from ..rewarding.batch import advantages_for_batch, log_metrics
-from ..rewarding.functions import text_of_completion, totals
+from ..rewarding.functions import RewardFunction, totals
 from ..rewarding.reward import SubsentenceReward
 from ..rewarding.token_credit import Eos, Truncated
 
@@ -63,7 +63,7 @@ def scapo_config(**settings: Any) -> GRPOConfig:
     return GRPOConfig(**{**{name: value for name, value in _PAPER.items() if name in known}, **settings})
 
 
-def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
+def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> RewardFunction:
     """Returns a reward function for any GRPOTrainer, which computes ONE number per completion.
 
     With ``level="subsentence"``, the number is the sum of the pieces' rewards. With ``level="hal"`` and
@@ -75,17 +75,7 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
         reward: Reward with which the completions are scored. The dataset must contain a column ``image_id``.
         name: Name of the reward in TRL's log.
     """
-
-    def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        scored = reward.batch(_image_ids(columns), [text_of_completion(completion) for completion in completions])
-        log = columns.get("log_metric")
-        if log is not None:
-            for key, value in log_metrics(scored).items():
-                log(f"{name}/{key.removeprefix('scapo/')}", value)
-        return totals(scored)
-
-    score.__name__ = name
-    return score
+    return RewardFunction(reward, name)
 
 
 class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]

@@ -164,10 +164,6 @@ def _with_power(rows: Sequence[ComparisonRow], metric_set: MetricSet, named: Nam
     return texts
 
 
-def _only_one_has(row: ComparisonRow) -> bool:
-    return (row["system_value"] is None) != (row["baseline_value"] is None)
-
-
 def _tone(row: ComparisonRow, metric_set: MetricSet) -> Tone:
     better = is_better(row, metric_set.higher_is_better.get(row["metric"]))
     return "untested" if better is None else "better" if better else "worse"

@@ -134,8 +134,7 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     if not canonical:
         config["additional_details"] = {"metric_id_status": "unregistered"}
     if not plain:
-        bias = name.endswith("yes_bias")  # difference between two shares
-        config |= {"score_type": "continuous", "min_score": -1 if bias else 0, "max_score": 1}
+        config |= {"score_type": "continuous", "min_score": -1 if name in metric_set.signed else 0, "max_score": 1}
     details: dict[str, Any] = {"signature": str(run.signature)}
     if metric.printed is not None:
         details["printed"] = str(metric.printed)

@@ -156,7 +156,8 @@ def null_variance(
 
     For fractions, it is the squared standard error of the difference between two proportions. Both proportions equal
     the common value, and their sample sizes are the systems' effective sizes. The error for fractions is therefore also
-    valid if one system has no events. For metrics that are not fractions, the error combines the variances of the two
+    valid if one system has no events. If neither system has an event, the error is 0, which does not measure the
+    uncertainty. For metrics that are not fractions, the error combines the variances of the two
     systems. Arguments of different shapes are broadcast.
     """  # fmt: skip
     (x, y), (v, w), (m, n) = values, variances, sizes

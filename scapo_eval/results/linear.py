@@ -43,7 +43,7 @@ class Linear:
         numerators, volumes: (n, M) arrays; the values are the ratios of their sums over the images.
         trials: (M,) number of independent trials per unit of volume if there is no clustering. An undefined number is
             represented by 0.
-        fraction: (M,) True if the metric is a share in [0, 1].
+        fraction: (M,) True if the metric is a share in [0, 1], and neither a plain number nor signed.
     """
 
     names: tuple[str, ...]
@@ -118,13 +118,14 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
     names = tuple(metrics.formulas)
     made = [_linear(rows, metrics, name, formula) for name, formula in metrics.formulas.items()]
     n = len(rows)
+    others = metrics.plain_numbers | metrics.signed
     return Linear(
         names=names,
         values=np.array([value for value, _, _, _ in made]),
         numerators=np.stack([above for _, above, _, _ in made], axis=1) if made else np.zeros((n, 0)),
         volumes=np.stack([below for _, _, below, _ in made], axis=1) if made else np.zeros((n, 0)),
         trials=np.array([trials for _, _, _, trials in made]),
-        fraction=np.array([name not in metrics.plain_numbers and 0 <= made[k][0] <= 1 for k, name in enumerate(names)]),
+        fraction=np.array([name not in others and 0 <= made[k][0] <= 1 for k, name in enumerate(names)]),
     )
 
 

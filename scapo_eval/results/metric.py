@@ -40,6 +40,7 @@ class MetricSet:
         at_most: Pairs of columns in which the first count must not exceed the second count in any row.
         adds_up: Tuples ``((parts...), whole)`` of columns. In every row, the parts must add up to the whole.
         cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
+        signed: Names of metrics in [-1, 1], such as differences of two fractions. They are displayed as percentages.
     """
 
     name: str
@@ -50,6 +51,7 @@ class MetricSet:
     at_most: tuple[tuple[str, str], ...] = ()
     adds_up: tuple[tuple[tuple[str, ...], str], ...] = ()
     cells: frozenset[str] = frozenset()
+    signed: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short
 

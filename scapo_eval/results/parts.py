@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,7 @@ def _natural(name: str) -> tuple[int, float, str]:
     if name.startswith("below "):
         return 0, float("-inf"), name
     try:
-        return 0, float(words[0]), name
+        number = float(words[0])
     except (ValueError, IndexError):
-        return 1, 0.0, name
+        number = math.nan
+    return (1, 0.0, name) if math.isnan(number) else (0, number, name)

@@ -34,8 +34,9 @@ class Power:
         value: Value of the system in the pilot.
         pilot_images: Number of images in the pilot.
         images: Planned number of images.
-        standard_error: Standard error of the difference if the planned number of images is scored.
-        detectable: Smallest difference that is detected with a power of 80 %, or None if there is no such difference.
+        standard_error: Standard error of the difference if the planned number of images is scored, or None if it is
+            unknown because the metric is 0 or 1 in the pilot.
+        detectable: Smallest difference that is detected with a power of 80 %, or None if it is unknown.
         difference: True difference that the user asks about, or None.
         power: Probability of detecting a true difference of size ``difference``.
         images_needed: Number of images that are required to detect a true difference of size ``difference`` with a
@@ -48,7 +49,7 @@ class Power:
     value: float
     pilot_images: int
     images: int
-    standard_error: float
+    standard_error: float | None
     detectable: float | None
     difference: float | None = None
     power: float | None = None
@@ -103,37 +104,39 @@ def power(
     return [_planned(*measured, difference, images) for measured in pilots if metrics is None or measured[0] in metrics]
 
 
-def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, int, float]]:
+def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, int, float | None]]:
     for row in compare(runs, allow_different=True).comparisons:
-        if row["standard_error"] is not None:
-            head = row["metric"], row["system"], row["baseline"]
-            yield *head, row["system_value"], row["n_images"], row["standard_error"]
-        elif row["n_images"] < MIN_SHARED_IMAGES:
+        if row["n_images"] < MIN_SHARED_IMAGES:
             raise InputError(
                 f"a power estimate requires {MIN_SHARED_IMAGES} shared images; {row['system']} has {row['n_images']}"
             )
+        if row["difference"] is not None:
+            head = row["metric"], row["system"], row["baseline"]
+            yield *head, row["system_value"], row["n_images"], row["standard_error"]
 
 
-def _alone(run: Run) -> Iterator[tuple[str, str, str | None, float, int, float]]:
+def _alone(run: Run) -> Iterator[tuple[str, str, str | None, float, int, float | None]]:
     if run.n_images < MIN_SHARED_IMAGES:
         raise InputError(f"a power estimate requires {MIN_SHARED_IMAGES} images; {run.name} has {run.n_images}")
     linear = linearized(run.table, run.metric_set)
     score = linear.values * (1 - linear.values) / linear.sizes
-    errors = np.sqrt(2 * np.where(linear.fraction, score, linear.variances))
-    for name, value, error in zip(linear.names, linear.values.tolist(), errors.tolist(), strict=True):
-        if not math.isnan(error):
-            yield name, run.name, None, value, run.n_images, error
+    errors = np.sqrt(2 * np.where(linear.fraction, score, linear.variances)).tolist()
+    for name, value, error in zip(linear.names, linear.values.tolist(), errors, strict=True):
+        if not math.isnan(value):
+            yield name, run.name, None, value, run.n_images, error if error > 0 else None
 
 
 def _planned(
-    metric: str, system: str, baseline: str | None, value: float, pilot: int, error: float,
+    metric: str, system: str, baseline: str | None, value: float, pilot: int, error: float | None,
     difference: float | None, images: int | None,
 ) -> Power:  # fmt: skip
     n = images or pilot
+    if error is None:
+        return Power(metric, system, baseline, value, pilot, n, None, None, difference)
     planned = error * math.sqrt(pilot / n)
     smallest = detectable_difference(planned, max(1, n - 1))
     chance = needed = None
-    if difference is not None and error > 0:
+    if difference is not None:
         critical = normal().inv_cdf(0.5 + CONFIDENCE / 2)
         chance = normal().cdf(difference / planned - critical) + normal().cdf(-difference / planned - critical)
         needed = math.ceil(pilot * ((critical + normal().inv_cdf(POWER)) * error / difference) ** 2)

@@ -123,7 +123,7 @@ def _homogeneity(slices: Slices, metrics: MetricSet) -> Iterator[tuple[str, floa
 
 def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
     """Returns the (slices,) squared standard errors under the hypothesis that all slices have the same value."""
-    if not linears[0].fraction[k]:
+    if not all(linear.fraction[k] for linear in linears):
         return np.array([linear.variances[k] for linear in linears])
     sizes = np.array([linear.sizes[k] for linear in linears])
     common = float((sizes * numbers).sum() / sizes.sum())
@@ -144,7 +144,9 @@ def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterat
             continue
         numbers = np.array([a.values[k] - b.values[k] for _, a, b, _ in parts])
         variances = [
-            null_variance((a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, a.fraction)[k]
+            null_variance(
+                (a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, a.fraction & b.fraction
+            )[k]
             for _, a, b, r in parts
         ]
         influences = [(images, a.influences[:, k] - b.influences[:, k]) for images, a, b, _ in parts]

@@ -79,7 +79,8 @@ class Comparison:
         p_value: Two-sided p-value, or None if there are fewer than MIN_SHARED_IMAGES shared images.
         test: Name of the test that computed the p-value, or None if there is none.
         n_images: Number of shared images.
-        standard_error: Standard error of the difference under the hypothesis that both systems have the same value.
+        standard_error: Standard error of the difference under the hypothesis that both systems have the same value, or
+            None if it is unknown, as it is if both systems have a value of 0 or both have a value of 1.
         detectable: Smallest difference that a similar sample detects with a power of 80 %, or None if it cannot be
             computed.
         p_equivalence: p-value of the hypothesis that the values differ by at least the margin, from two one-sided
@@ -274,12 +275,12 @@ class _Pair:
 
     @cached_property
     def errors(self) -> Floats:
-        """(M,) array with the standard error of each difference."""
+        """(M,) array with the standard error of each difference, or NaN if it is unknown because nothing varies."""
         a, b = self.a, self.b
         r = correlations(a, b)
         fraction = a.fraction & b.fraction
         variance = null_variance((a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, fraction)
-        return np.asarray(np.sqrt(variance))
+        return np.asarray(np.sqrt(np.where(variance > 0, variance, np.nan)))
 
     @cached_property
     def freedoms(self) -> Floats:
@@ -295,12 +296,18 @@ class _Pair:
         return None if smallest > 1 and self.a.fraction[k] else smallest
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
-        """Returns the larger p-value of the two one-sided tests of equivalence for metric k (Schuirmann 1987)."""
-        error = float(self.errors[k])
-        if np.isnan(error):
-            return None
-        room = margin - abs(float(self.a.values[k] - self.b.values[k]))
-        return float(room <= 0) if error == 0 else t_tail(room / error, float(self.freedoms[k]))
+        """Returns the larger p-value of the two one-sided tests of equivalence for metric k (Schuirmann 1987).
+
+        If neither system has an event, or neither has an opposite, the p-value is the largest probability of this
+        result if the two values differ by the margin, which one system without events and one with events at a rate
+        of the margin attain.
+        """
+        x, y, error = float(self.a.values[k]), float(self.b.values[k]), float(self.errors[k])
+        if not np.isnan(error):
+            return t_tail((margin - abs(x - y)) / error, float(self.freedoms[k]))
+        if x == y and x in (0, 1) and self.a.fraction[k] and self.b.fraction[k]:
+            return float(max(0.0, 1 - margin) ** min(self.a.sizes[k], self.b.sizes[k]))
+        return None
 
     @cached_property
     def differing(self) -> NDArray[np.int64]:

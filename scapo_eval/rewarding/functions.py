@@ -7,7 +7,7 @@ response-level training. Token-level credit requires an adapter (docs/integratio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +93,15 @@ class RewardFunction:
             number, which is 0.0 if the response cannot be scored.
 
         Raises:
-            InputError: If the image id or the response is missing.
+            InputError: If the image id or the response is missing, or if a column is not a list.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
-            if images is None:
-                raise InputError(f"missing column '{IMAGE_ID}' in the data set (found: {', '.join(given) or 'none'})")
-            return self._many(list(images), list(completions), given.get("log_metric"))
+            rows = None if images is None else _rows(IMAGE_ID, images)
+            if rows is None or (rows and all(image is None for image in rows)):
+                found = f"found: {', '.join(given) or 'none'}; TRL requires remove_unused_columns=False"
+                raise InputError(f"missing column '{IMAGE_ID}' in the dataset ({found})")
+            return self._many(rows, _rows("completions", completions), given.get("log_metric"))
         if doc is not None:
             return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))
         if completion is None:
@@ -147,6 +149,12 @@ def text_of_completion(completion: Any) -> object:
             parts = [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
             texts.append("".join(parts))
     return "\n".join(texts)
+
+
+def _rows(name: str, values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{name}: expected a list with one value per response, not {type(values).__name__}")
+    return list(values)
 
 
 def _image_of(given: Mapping[str, Any]) -> object:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,6 @@ from ..results.metric import Floats, divide
 from ..results.stats import CONFIDENCE
 
 Statistic = Literal["pearson", "kendall_b", "kendall_c", "pairwise", "auc", "accuracy", "kappa"]
-
-STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 MOST_IMAGES = 4_000
 """Maximum number of images for intervals of rank correlations, whose tables have one cell per pair of images."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from scapo_eval.base.errors import InputError
+
+from .save import Checkpoints, step_of
 
 
 @dataclass
@@ -41,12 +46,15 @@ class Best:
         if not self.metric or f"evaluation_{self.metric}" not in metrics:
             return False
         value = metrics[f"evaluation_{self.metric}"]
-        sign = -1.0 if self.metric == "hal_rate" else 1.0
-        if value is not None and (self.value is None or sign * value > sign * self.value):
+        if value is not None and (self.value is None or self.quality(value) > self.quality(self.value)):
             self.value, self.step, self.waited = value, step, 0
             return True
         self.waited += 1
         return False
+
+    def quality(self, value: float) -> float:
+        """Returns a number that is higher for better values of the metric."""
+        return -value if self.metric == "hal_rate" else value
 
     def state(self) -> dict[str, Any]:
         """Returns the state that is saved in a checkpoint."""
@@ -55,3 +63,29 @@ class Best:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the output of :meth:`state` from a checkpoint."""
         self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
+
+
+def best_of(checkpoints: Checkpoints, best: Best) -> int | None:
+    """Returns the step with the best value among the checkpoints in ``best/``, or None if there is no checkpoint.
+
+    After an interruption, the folder may contain checkpoints of several steps. The earliest of equal values is the best
+    one, as in :meth:`Best.update`.
+    """
+    values: dict[int, float] = {}
+    for path in checkpoints.complete():
+        value = checkpoints.state(path).get("best", {}).get("value")
+        values[step_of(path)] = -math.inf if value is None else best.quality(value)
+    return max(values, key=values.__getitem__, default=None)
+
+
+def referenced(checkpoints: Checkpoints) -> set[int]:
+    """Returns the steps of the best evaluations that are recorded in the checkpoints of a run. If the run is resumed
+    from one of these checkpoints, the weights of its best step are needed.
+    """
+    steps = set[int]()
+    for path in checkpoints.complete():
+        try:
+            steps.add(checkpoints.state(path).get("best", {}).get("step", 0))
+        except InputError:  # damaged; reported when a run is resumed from it
+            continue
+    return steps

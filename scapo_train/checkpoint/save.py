@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 
-from scapo_eval.base.errors import InputError
+from scapo_eval.base.errors import InputError, in_one_line
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json, read_json
 
@@ -53,8 +53,8 @@ class Checkpoints:
 
     Args:
         folder: Folder for the checkpoints, which is created when the first checkpoint is saved.
-        keep: Number of checkpoints to keep. While a checkpoint is being saved, the disk must have room for one
-            additional checkpoint.
+        keep: Number of checkpoints to keep, or 0 to keep all. While a checkpoint is being saved, the disk must
+            have room for one additional checkpoint.
         background: True to write files from a copy of the tensors in host memory while training continues.
     """
 
@@ -177,19 +177,40 @@ class Checkpoints:
 
     def complete(self) -> list[Path]:
         """Returns the folders of the complete checkpoints, oldest first."""
-        matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
-        numbered = [(int(match[1]), path) for match, path in matches if match and (path / STATE).is_file()]
-        return [path for _, path in sorted(numbered)]
+        named = [path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)]
+        return sorted((path for path in named if (path / STATE).is_file()), key=step_of)
 
     def _remove_unfinished(self) -> None:
         for path in self.folder.glob(f"step-*{_PART}"):
             shutil.rmtree(path)
 
+    def retain(self, steps: Callable[[], Collection[int]]) -> None:
+        """Removes all checkpoints except those of some steps. All ranks must call this function.
+
+        Args:
+            steps: Function that returns the steps whose checkpoints are kept. It is called on the first rank.
+        """
+
+        def remove_others() -> None:
+            kept = steps()
+            _remove(path for path in self.complete() if step_of(path) not in kept)
+
+        _on_first_rank(remove_others, self._group, ignore_errors=True)
+
     def _remove_oldest(self) -> None:
-        for path in self.complete()[: -self.keep]:
-            doomed = path.with_name(path.name + _PART)  # an incomplete checkpoint must not have a final name
-            path.rename(doomed)
-            shutil.rmtree(doomed)
+        _remove(self.complete()[: -self.keep])
+
+
+def step_of(path: Path) -> int:
+    """Returns the number of completed steps of a checkpoint, from the name of its folder."""
+    return int(path.name.removeprefix("step-"))
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        doomed = path.with_name(path.name + _PART)  # an incomplete checkpoint must not have a final name
+        path.rename(doomed)
+        shutil.rmtree(doomed)
 
 
 def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -295,7 +316,7 @@ def _read(tensors: dict[str, Tensor], path: Path) -> None:
             dcp.load(tensors, storage_reader=Reader(path))
     except CheckpointException as error:
         cause, _ = next(iter(error.failures.values()))
-        why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
+        why = f"is damaged, or of another model or optimizer ({in_one_line(cause)})"
         raise InputError(f"{why}; remove it to resume from an earlier one", path=str(path)) from None
 
 
@@ -331,7 +352,7 @@ def _write(tensors: dict[str, Tensor], part: Path, group: Any = None) -> None:
     except CheckpointException as error:
         for rank, (cause, _) in error.failures.items():
             if isinstance(cause, OSError):
-                raise OSError(f"rank {rank}: {_one_line(cause)}") from None
+                raise OSError(f"rank {rank}: {in_one_line(cause)}") from None
         raise
 
 
@@ -386,7 +407,7 @@ def _on_first_rank(action: Callable[[], object], group: Any = None, *, ignore_er
         try:
             action()
         except OSError as error:
-            outcome = [_one_line(error)]
+            outcome = [in_one_line(error)]
     if dist.is_initialized():
         dist.broadcast_object_list(outcome, src=0, group=group)
     if outcome[0] is not None and not ignore_errors:
@@ -395,10 +416,6 @@ def _on_first_rank(action: Callable[[], object], group: Any = None, *, ignore_er
 
 def _rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextmanager

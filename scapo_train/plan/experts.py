@@ -27,10 +27,14 @@ class _Alive(Alive):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_grouped = function is torch.ops.aten._grouped_mm.default
-        return super().__torch_dispatch__(_grouped if is_grouped else function, types, args, kwargs)
+        return super().__torch_dispatch__(grouped_product if is_grouped else function, types, args, kwargs)
 
 
-def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
+def grouped_product(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
+    """Returns a tensor that has the shape of the grouped matrix product of the experts.
+
+    For tensors without data, PyTorch determines this shape only in bfloat16.
+    """
     if right.ndim == 3:
         return left.new_empty(left.shape[0], right.shape[2])
     return left.new_empty(ends.shape[0], left.shape[0], right.shape[1])

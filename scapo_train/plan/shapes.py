@@ -16,7 +16,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
-from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.errors import InputError, ScapoError, in_one_line
 from scapo_eval.files.json_text import read_json
 
 from ..config import Lora
@@ -153,11 +153,7 @@ def model_config(path: str) -> PretrainedConfig:
     try:
         return AutoConfig.for_model(kind, **table)
     except (StrictDataclassError, TypeError, ValueError) as error:
-        raise InputError(f"transformers cannot use it: {_one_line(error)}", path=file) from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+        raise InputError(f"transformers cannot use it: {in_one_line(error)}", path=file) from None
 
 
 @dataclass(frozen=True)
@@ -324,4 +320,4 @@ def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None)
         with torch.device("meta"):
             return AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa", dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None
+        raise InputError(f"transformers cannot build it: {in_one_line(error)}", path=path) from None

@@ -56,6 +56,7 @@ from ..preference.loss import ROWS
 from ..preference.update import Example, PairUpdater
 from ..update import MicroBatch, Updater, descend, optimizer_of
 from .budget import memory_of, resolved
+from .experts import grouped_product
 from .general import without_data
 from .hardware import GPUS_PER_MACHINE
 from .job import Job, Pass, prompt_of
@@ -124,7 +125,7 @@ class LiveBytes(TorchDispatchMode):
         if function in _INDEXED:
             args = (args[0], self._places(args[1]), *args[2:])
         is_grouped = function is torch.ops.aten._grouped_mm.default
-        made = (_grouped if is_grouped else function)(*args, **(kwargs or {}))
+        made = (grouped_product if is_grouped else function)(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, FakeTensor) and not self.pause.is_on:
                 self.add(tensor)
@@ -209,16 +210,6 @@ class _Pause:
 
     def __exit__(self, *_: object) -> None:
         self.is_on = False
-
-
-def _grouped(left: Tensor, right: Tensor, ends: Tensor, *_: Any) -> Tensor:
-    """Returns a tensor that has the shape of the grouped matrix product of the experts.
-
-    For tensors without data, PyTorch determines this shape only in bfloat16.
-    """
-    if right.ndim == 3:
-        return left.new_empty(left.shape[0], right.shape[2])
-    return left.new_empty(ends.shape[0], left.shape[0], right.shape[1])
 
 
 class _Alone(ProcessGroup):

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from scapo_eval.base.errors import MissingExtra, ScapoError
+from scapo_eval.base.errors import MissingExtra, ScapoError, in_one_line
 from scapo_eval.files.json_text import dump_json, parse_json
 
 from ..distributed import TIMEOUT
@@ -111,7 +111,7 @@ class Server:
                 route.connect((urlsplit(self.url).hostname or "", 1))
                 return str(route.getsockname()[0])
         except OSError as error:
-            raise ScapoError(f"{self.url}: this machine has no IPv4 address for it ({one_line(error)})") from None
+            raise ScapoError(f"{self.url}: this machine has no IPv4 address for it ({in_one_line(error)})") from None
 
     async def _all(self, method: str, path: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         import aiohttp
@@ -130,9 +130,9 @@ class Server:
             async with session.request(method, f"{self.url}/{path}", data=data, allow_redirects=False) as reply:
                 content = await reply.read()
         except aiohttp.ClientConnectorError as error:
-            raise ScapoError(f"no vLLM server at {self.url} ({one_line(error)})") from None
+            raise ScapoError(f"no vLLM server at {self.url} ({in_one_line(error)})") from None
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
-            raise ScapoError(f"the vLLM server at {self.url} did not answer ({one_line(error)})") from None
+            raise ScapoError(f"the vLLM server at {self.url} did not answer ({in_one_line(error)})") from None
         if reply.status != 200:
             why = _reason(content) or str(reply.reason)
             message = f"the vLLM server at {self.url} rejects {path.partition('?')[0]} (HTTP {reply.status}: {why})"
@@ -156,9 +156,4 @@ def _reason(content: bytes) -> str:
     error = body.get("error", body.get("detail")) if isinstance(body, dict) else None
     if isinstance(error, dict):
         error = error.get("message")
-    return one_line(error) if error else ""
-
-
-def one_line(error: object) -> str:
-    """Returns the message of an error without line breaks, in at most 300 characters."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return in_one_line(error) if error else ""

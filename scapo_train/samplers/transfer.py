@@ -24,12 +24,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.base.errors import InputError, MissingExtra, ScapoError, in_one_line
 
 from ..config import Config
 from ..families.lora import adapter_weights, save_adapter
 from ..families.policy import Policy
-from .connection import LOAD, UNLOAD, Server, ServerFault, one_line
+from .connection import LOAD, UNLOAD, Server, ServerFault
 from .vllm import shapes, weights
 
 WEIGHTS = "weights_of_server"
@@ -181,7 +181,7 @@ class WeightFiles(_AllWeights):
             self._folder.mkdir(parents=True)
             yield
         except (OSError, SafetensorError) as error:
-            reason = f"the weights for the server cannot be written: {one_line(error)}"
+            reason = f"the weights for the server cannot be written: {in_one_line(error)}"
             raise ScapoError(f"{self._folder}: {reason}") from None
 
     def _ask_to_read(self, path: str, **body: Any) -> None:
@@ -343,5 +343,5 @@ class WeightTransfer(_AllWeights):
             if self._engine is not None:
                 self._engine.shutdown()
             self._answered.wait(_ANSWER_SECONDS)  # if a connection breaks, the server knows why
-            reasons = dict.fromkeys(one_line(each) for each in (error, self._fault) if each is not None)
+            reasons = dict.fromkeys(in_one_line(each) for each in (error, self._fault) if each is not None)
             raise ScapoError(f"{self._name} {problem} by {self._backend}: {'; '.join(reasons)}") from None

@@ -23,6 +23,7 @@ def run(*arguments: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
     done = subprocess.run(["scapo-eval", "pairs", *map(str, arguments)], capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+    assert "Deprecat" not in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 

@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 
 from scapo_eval import Vocabulary
-from scapo_eval.benchmarks.provenance import verbs_of
 from scapo_eval.readers.formats import recognize_file
-from scapo_eval.readers.kinds import KINDS
+from scapo_eval.readers.kinds import KINDS, Kind
+from scapo_eval.results.benchmark import benchmarks
 from scapo_eval.truths.claim_matrix import ClaimMatrix
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+def verbs_of(kind: Kind) -> tuple[str, ...]:
+    """Returns the names of the commands that accept a given kind of file."""
+    return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)
+
 
 CAPTIONS = [{"image_id": k, "caption": "A dog and a cat."} for k in (1, 2, 3)]
 OBJECTS = {"1": ["dog"], "2": ["cat"], "3": ["dog", "cat"]}

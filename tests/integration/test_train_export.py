@@ -22,6 +22,7 @@ from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_train import export, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.checkpoint.best import Best  # noqa: E402
+from scapo_train.checkpoint.save import Checkpoints  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -117,6 +118,62 @@ def test_the_best_evaluation_is_kept_exported_and_waited_for(
     assert "not the folder of a training run: it has no config.toml" in capsys.readouterr().err
     assert main(lab.run("none", "run.keep_best=cap_score")) == 2
     assert "run.keep_best needs data.evaluation and run.evaluate_every" in capsys.readouterr().err
+
+
+def test_the_best_step_is_kept_across_a_resumption(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed run has a new best step after its last checkpoint. When it is resumed, its scores differ."""
+    scores = {0: 0.1, 1: 0.5, 2: 0.2, 3: 0.9, 4: 0.3, 5: 0.3}
+    monkeypatch.setattr(trainer.Trainer, "evaluate", lambda self, step: {"evaluation_cap_score": scores[step]})
+    step_of_trainer = trainer.Trainer.train_step
+
+    def killed(self: trainer.Trainer) -> Any:
+        if self.step == 3:
+            raise RuntimeError("killed")
+        return step_of_trainer(self)
+
+    best = (
+        f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.keep_best=cap_score",
+        "run.save_every=2", "run.steps=5",
+    )  # fmt: skip
+    run = lab.folder / "run"
+    monkeypatch.setattr(trainer.Trainer, "train_step", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        main(lab.run("run", *best))
+    monkeypatch.setattr(trainer.Trainer, "train_step", step_of_trainer)
+    assert {path.name for path in (run / "best").iterdir()} == {"step-000001", "step-000003"}
+    assert export.main([str(run), "--best", "-o", str(lab.folder / "three")]) == 0  # the best one before it was killed
+    scores[3] = 0.4
+    assert main([*lab.run("run", *best), "--resume", "auto"]) == 0
+    assert [path.name for path in (run / "best").iterdir()] == ["step-000001"]
+    assert "exported: step 1, the best cap_score of the held-out images" in capsys.readouterr().err
+    assert export.main([str(run), "--best", "-o", str(lab.folder / "one")]) == 0
+    one, three, whole = (weights(path) for path in (lab.folder / "one", lab.folder / "three", run / "model"))
+    assert all(torch.equal(one[name], whole[name]) for name in whole)
+    assert any(not torch.equal(three[name], whole[name]) for name in whole)
+
+
+def test_a_best_step_that_cannot_be_written_is_not_the_best_one(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3}
+    monkeypatch.setattr(trainer.Trainer, "evaluate", lambda self, step: {"evaluation_cap_score": scores[step]})
+    save = Checkpoints.save
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, step, *rest, **more: step != 2 and save(self, step, *rest, **more)
+    )
+    best = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.keep_best=cap_score")
+    assert main(lab.run("run", *best, "run.steps=3")) == 0
+    assert [path.name for path in (lab.folder / "run" / "best").iterdir()] == ["step-000001"]
+
+
+def test_two_ranks_notice_unreadable_held_out_pictures(lab: Any) -> None:
+    rows = [json.loads(line) for line in (lab.folder / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["image"] = "bad.png"
+    (lab.folder / "images" / "bad.png").write_text("hello")
+    (lab.folder / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = (f"data.evaluation={lab.folder / 'held_out.jsonl'}", "run.evaluate_every=1", "run.steps=1")
+    assert ranks(2, lab.run("run", *held)) == [2, 2]
 
 
 def test_two_ranks_agree_on_the_best_and_on_the_end(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ def test_the_three_groupings(own: str) -> None:
         (2 - 0) / 7
     )  # two wrong answers, both to questions whose truth is no
     assert (run.values["figures_inconsistent"], run.values["figures_wrong"]) == (1 / 4, 1 / 4)
+    assert run.metric_set.signed == {"yes_bias", "vd_yes_bias", "vs_yes_bias"}
     # the edited illusion answered as the original: mixed; a chart that nothing is said of: bad vision
     assert (run.values["lh"], run.values["vi"], run.values["mixed"]) == (0, 1 / 2, 1 / 2)
     assert (run.values["vd_a_acc"], run.values["vd_illusion_f_acc"], run.values["vs_chart_q_acc"]) == (3 / 4, 1 / 2, 0)

@@ -263,6 +263,35 @@ def test_equivalence_is_claimed_of_equals_only() -> None:
         compare(runs, margin=0.0)
 
 
+@pytest.mark.parametrize("hits", [0, 5])
+def test_equivalence_without_events_is_decided_by_the_number_of_trials(hits: int) -> None:
+    """No events in 300 trials: 0.99 ** 300 is 4.9 %, so a margin of one point is barely enough."""
+    none = table(np.tile([hits, 5], (60, 1)))
+    for margin, p in ((0.01, 0.99**300), (0.001, 0.999**300), (1.0, 0.0)):
+        (row,) = paired_differences(none, none, RATE, margin=margin)
+        assert row.p_equivalence == pytest.approx(p, rel=1e-9)
+        assert (row.standard_error, row.detectable) == (None, None)
+    (fewer,) = paired_differences(none, table(np.tile([hits // 5, 1], (60, 1))), RATE, margin=0.01)
+    assert fewer.p_equivalence == pytest.approx(0.99**60)
+
+
+def test_signed_metrics_are_not_fractions_whatever_their_value() -> None:
+    """The bias of 100 answers that are wrong independently; bootstrap intervals are the reference."""
+    signed = MetricSet(
+        "toy", ("up", "down", "all"),
+        {"bias": lambda sums: (sums["up"] - sums["down"]) / sums["all"]},
+        at_most=(("up", "all"), ("down", "all")), signed=frozenset({"bias"}),
+    )  # fmt: skip
+    for up, down in ((8, 8), (9, 8), (8, 9)):
+        rows = np.zeros((100, 3), dtype=np.int64)
+        rows[:up, 0], rows[up : up + down, 1], rows[:, 2] = 1, 1, 2
+        counts = table(rows, signed)
+        found, drawn = confidence_intervals(counts, signed)["bias"], bootstrap(counts, signed)["bias"]
+        assert (found.low, found.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
+        (row,) = paired_differences(counts, table(np.roll(rows, 3, axis=0), signed), signed)
+        assert row.standard_error == pytest.approx(np.sqrt(2 * (up + down) / 4) / 100, rel=0.3)
+
+
 def test_the_joint_verdict_needs_all_its_parts() -> None:
     metrics = capscore_metrics()
 

@@ -97,3 +97,11 @@ def test_the_verb(tmp_path: Path) -> None:
     lines = CliRunner().invoke(cli, ["power", str(path), "--images", "5000"]).output.splitlines()
     assert lines[0].split("\t")[:3] == ["system", "baseline", "metric"]
     assert len(lines) == 6
+
+
+def test_a_pilot_without_events_says_nothing_about_the_error() -> None:
+    runs = [run_of(np.full(60, 5), np.zeros(60), name) for name in "ab"]
+    for found in (power(runs, difference=0.01), power(runs[0], difference=0.01)):
+        (rate,) = [each for each in found if each.metric == "hal_rate"]
+        assert (rate.value, rate.difference) == (0.0, 0.01)
+        assert (rate.standard_error, rate.detectable, rate.power, rate.images_needed) == (None, None, None, None)

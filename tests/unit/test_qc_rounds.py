@@ -202,7 +202,7 @@ def test_every_answer_is_on_disk_at_once_and_half_a_line_is_cut_off(tmp_path: Pa
     with open(path, "ab") as stream:
         stream.write(b'{"pair":1,"answ')
     with open_round(store, write=True) as round_:
-        assert (round_.answers[:3], round_.order) == ([None, None, "unsure"], [2])
+        assert (round_.answers[:3], round_.order, round_.people[0]) == ([None, None, "unsure"], [2], "")
         round_.answer(1, "no", by="ann")
     again = read_rounds(store)[0]
     assert (again.answers[:3], again.versions[:3], again.order) == ([None, "no", "unsure"], [2, 1, 1], [2, 1])

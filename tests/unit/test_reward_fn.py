@@ -53,6 +53,8 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         ({"completions": ["A dog."]}, "missing column 'image_id'"),
         ({"completion": "A dog."}, "missing key 'image_id'"),
         ({}, "expected completions and image_id"),
+        ({"completions": ["A dog."], "image_id": 7}, "image_id: expected a list with one value per response, not int"),
+        ({"completions": "A dog.", "image_id": [7]}, "completions: expected a list with one value per response, not"),
     ):
         with pytest.raises(InputError, match=message):
             score(**given)

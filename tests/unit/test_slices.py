@@ -134,10 +134,32 @@ def test_files_of_one_system_each_are_sliced_alike(files: tuple[str, str, str], 
 
 def test_what_cannot_be_sliced(files: tuple[str, str, str]) -> None:
     base, _, truth = files
-    with pytest.raises(InputError, match=r"column 'place' not found \(there are image_id, meta, scene; and length\)"):
+    with pytest.raises(InputError, match=r"column 'place' not found \(found: image_id, meta, scene, length\)"):
         Slicer(base, "place")
     many = CliRunner().invoke(cli, ["score", base, "--truth", truth, "--by", "image_id", "--json"])
     assert len(json.loads(many.stdout)["sliced"]["slices"]) == 4  # numbers are cut into quarters
     for column in ("length", "scene"):  # standard input is kept for the second look
         said = CliRunner().invoke(cli, ["score", "-", "--truth", truth, "--by", column], input=Path(base).read_text())
         assert said.exit_code == 0, said.output
+
+
+def test_columns_of_tables_make_slices(files: tuple[str, str, str], tmp_path: Path) -> None:
+    """JSON Lines, CSV and parquet give equal slices. NaN in parquet is a missing value."""
+    pandas = pytest.importorskip("pandas")
+    base, _, truth = files
+    rows = [json.loads(line) for line in Path(base).read_text().splitlines()]
+    for k, row in enumerate(rows):
+        row.pop("meta", None)
+        row["weight"] = None if k % 5 == 0 else float(k % 3)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame = pandas.DataFrame(rows)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    found = {}
+    for name in ("jsonl", "csv", "parquet"):
+        command = ["score", str(tmp_path / f"rows.{name}"), "--truth", truth, "--by", "weight", "--json"]
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+        found[name] = [(each["slice"], each["n_images"]) for each in json.loads(done.stdout)["sliced"]["slices"]]
+    assert [name for name, _ in found["jsonl"]] == ["0.0", "1.0", "2.0", "(none)"]
+    assert found["csv"] == found["parquet"] == found["jsonl"]

@@ -286,6 +286,15 @@ def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
         credited(tokenizer, config(scheme=f"{file}:too_short"), responses(tokenizer))
     with pytest.raises(InputError, match="function 'nothing' not found"):
         credited(tokenizer, config(scheme=f"{file}:nothing"), responses(tokenizer))
+    file.write_text("import nothing_like_this\n")
+    with pytest.raises(InputError, match="the file cannot be run: No module named 'nothing_like_this'"):
+        credited(tokenizer, config(scheme=f"{file}:last_piece"), responses(tokenizer))
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n\n"
+        f"@dataclass\nclass Settings:\n    weight: float = 1.0\n{LAST_PIECE_ONLY}"
+    )
+    own = credited(tokenizer, config(scheme=f"{file}:last_piece"), responses(tokenizer))
+    assert all((a == b).all() for a, b in zip(own.advantages, found.advantages, strict=True))
     with pytest.raises(InputError, match="Python file not found"):
         credited(tokenizer, config(scheme=f"{tmp_path / 'other.py'}:mine"), responses(tokenizer))
     with pytest.raises(InputError, match=r"credit\.scheme: expected scapo, object"):

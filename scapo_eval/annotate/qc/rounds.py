@@ -213,7 +213,7 @@ class Round:
         if self.answers[pair] is not None:
             self.order.remove(pair)
         self.answers[pair] = answer
-        self.people[pair] = str(line["by"])
+        self.people[pair] = "" if answer is None else str(line["by"])
         self.versions[pair] += 1
         if answer is not None:
             self.order.append(pair)
