@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -482,6 +483,7 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
         )
     if not document["labels"]:
         raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
+    _check_keys(document, _KEYS_OF_FILE, "", name)
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}
     try:
@@ -489,6 +491,7 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
             if not isinstance(label, str):
                 raise InputError(f"label {short_repr(label)} is not text; put it in quotes")
             fields = entry if isinstance(entry, dict) else {"aliases": entry}
+            _check_keys(fields, _KEYS_OF_LABEL, f"label '{label}': ", name)
             table[label] = texts(label, fields.get("aliases") or [])
             coco = fields.get("coco") or ()
             coco = (coco,) if isinstance(coco, str) else tuple(texts(f"{label}: coco", coco))
@@ -535,6 +538,20 @@ def _of_document(document: Any, name: str, read: Callable[[str], bytes]) -> Voca
         raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
     except InputError as error:
         raise InputError(error.reason, path=error.path or name, line=error.line) from None
+
+
+_KEYS_OF_FILE = (
+    "name", "version", "source", "labels", "ignore", "include", "lists", "heads", "kin", "kin_of", "senses", "reviewed",
+)  # fmt: skip
+_KEYS_OF_LABEL = ("aliases", "definition", "group", "coco")
+
+
+def _check_keys(fields: Mapping[str, Any], known: Sequence[str], place: str, name: str) -> None:
+    """Refuses misspelled keys. Other unknown keys, such as notes, are ignored."""
+    for key in fields:
+        close = get_close_matches(str(key).lower(), known, n=1, cutoff=0.75) if key not in known else []
+        if close:
+            raise InputError(f"{place}unknown key {short_repr(key)}; did you mean '{close[0]}'?", path=name)
 
 
 _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "lists", "heads", "kin", "senses"})

@@ -121,7 +121,9 @@ class RewardFunction:
         return float(self.reward.batch([image], [response], whole=False).total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
-        """Returns the reward of one response. lighteval calls this method on its metrics."""
+        """Returns the reward of one response. lighteval calls this method on its metrics, for which RewardFunction must
+        be registered as a subclass of lighteval's ``SampleLevelComputation``.
+        """
         return float(self(doc=doc, model_response=model_response, **given))
 
 

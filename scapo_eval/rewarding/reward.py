@@ -121,8 +121,8 @@ class RewardConfig:
             hallucinations have a larger effect; if ``beta`` is above 1, coverage has a larger effect.
 
     Raises:
-        InputError: If a coefficient is negative, if a name is unknown, if a function is not callable, or if kinds and
-            scenes do not match.
+        InputError: If a coefficient is negative, if a name is unknown, if a value has another type than its field, or
+            if kinds and scenes do not match.
 
     Example:
         >>> import scapo_eval
@@ -167,6 +167,9 @@ class RewardConfig:
                 limit = "" if least else " >= 0"
                 too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < abs(value) < math.inf else ""
                 raise InputError(f"{name} must be a number{limit}{too_large}, got {value!r}")
+        for name in ("additive", "answer_only", "near_misses"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, got {short_repr(getattr(self, name))}")
         if not isinstance(self.template_discount, (int, float)) or not 0 <= self.template_discount <= 1:
             raise InputError(f"template_discount must be between 0 and 1, got {self.template_discount!r}")
         for name in ("lam_g", "lam_h"):
@@ -182,6 +185,8 @@ class RewardConfig:
             raise InputError(f"beta must be a number > 0{too_large}, got {self.beta!r}")
         if self.beta != 1 and self.level != "cap":
             raise InputError(f"beta requires level 'cap', got level '{self.level}'")
+        for name in ("r_g", "r_rep", "r_h", "r_reg", "template_discount", "beta"):
+            object.__setattr__(self, name, float(getattr(self, name)))  # whole numbers would make rewards whole numbers
         check_reading(self.claims)
         for name in ("piece_reward", "response_reward"):
             value = getattr(self, name)
@@ -633,6 +638,9 @@ class SubsentenceReward:
         answers = map(answer_of, responses) if self.config.answer_only else responses
         return unjudged(self.config.claims, answers)
 
+    def __repr__(self) -> str:
+        return one_line(self, str(self.signature))
+
     @property
     def scenes(self) -> tuple[Scenes, ...]:
         """The ground truth for claims beyond presence, or an empty tuple if only presence counts."""
@@ -669,6 +677,9 @@ class SubsentenceReward:
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
+        image_ids, responses = (
+            rows if hasattr(rows, "__len__") else list(rows) for rows in (image_ids, responses)
+        )  # iterators are read once
         if len(image_ids) != len(responses):
             raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
@@ -1090,7 +1101,7 @@ def _number(name: str, value: object) -> float:
         InputError: If the value is not a finite number.
     """
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):

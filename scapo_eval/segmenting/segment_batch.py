@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns, SpanColumns
-from ..base.errors import InputError
+from ..base.errors import InputError, short_repr
 from ..base.types import Rule
 from .discourse import LINE_END, WIDE_CLAUSE_MARKS, WIDE_QUOTES, WIDE_SENTENCE_MARKS, blocks_of, quotes_of
 from .discourse_batch import Runs, clause_cuts
@@ -173,7 +173,11 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
     Raises:
         InputError: If the offsets do not increase or are outside the text. The message states the index of the text.
     """
-    all_offsets = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
+    all_cuts = [cuts(text) if text else () for text in texts]
+    for k, found in enumerate(all_cuts):
+        if not isinstance(found, Iterable):
+            raise InputError(f"response {k}: the rule's cuts: expected offsets, got {short_repr(found)}")
+    all_offsets = [np.asarray(list(found), dtype=object) for found in all_cuts]
     for k, (text, offsets) in enumerate(zip(texts, all_offsets, strict=True)):
         whole = all(isinstance(offset, (int, np.integer)) and not isinstance(offset, bool) for offset in offsets)
         if not whole or list(offsets) != sorted({*offsets}) or not all(0 < offset < len(text) for offset in offsets):

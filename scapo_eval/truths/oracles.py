@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -31,7 +31,7 @@ from ..base.ids import canonical_image_id
 from ..files.files import read_regular
 from ..files.json_text import dump_json, parse_json
 from ..matching.vocabulary import Vocabulary
-from .oracle import PresenceOracle, Truth
+from .oracle import PresenceOracle, Truth, did_you_mean
 
 Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
 """A function that maps n canonical image ids and n labels to (n,) values, as described in the module."""
@@ -161,10 +161,12 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
         return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
     if isinstance(oracle, Mapping):
         if any(isinstance(values, Mapping) for values in oracle.values()):
-            return TruthOnDemand.asking(TableOracle.from_mapping(oracle), vocabulary)
+            return _of_table(TableOracle.from_mapping(oracle), vocabulary)
         oracle = PresenceOracle.from_objects(oracle)
     elif all(hasattr(oracle, name) for name in ("columns", "index", "to_numpy")):
         oracle = PresenceOracle.from_frame(oracle) if "image_id" in oracle.columns else _of_frame(oracle)
+    if isinstance(oracle, TableOracle):
+        return _of_table(oracle, vocabulary)
     if isinstance(oracle, PresenceOracle):
         return Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     if callable(getattr(oracle, "lookup", None)):
@@ -173,6 +175,16 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
         return TruthOnDemand.asking(FunctionOracle(oracle), vocabulary)
     kinds = "a file, a PresenceOracle, a mapping, a DataFrame, a function or an object with a method lookup"
     raise InputError(f"an oracle must be {kinds}, not {type(oracle).__name__}")
+
+
+def _of_table(table: TableOracle, vocabulary: Vocabulary) -> TruthOnDemand:
+    present = (table.table >= 0.5).sum(axis=0)
+    dropped = {label: int(present[k]) for label, k in table.labels.items() if label not in vocabulary.label_ids}
+    if dropped and len(dropped) == len(table.labels):
+        hint = did_you_mean(list(dropped)[:1000], vocabulary)
+        reason = f"no label of this ground truth is in the vocabulary '{vocabulary.name}'{hint}"
+        raise InputError(reason, path=table.source)
+    return replace(TruthOnDemand.asking(table, vocabulary), dropped=dropped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -588,6 +588,11 @@ def test_a_vocabulary_in_json_equals_the_same_in_yaml(tmp_path: Path) -> None:
         (b"", "not a valid vocabulary"),
         (b"[1, 2]", "not a valid vocabulary"),
         (b"labels: 3", "not a valid vocabulary"),
+        (b"labels: {dog: [dog]}\nignores: [hot dog]\n", "unknown key 'ignores'; did you mean 'ignore'?"),
+        (
+            b"labels: {dog: {aliases: [dog], alias: [puppy]}}",
+            "label 'dog': unknown key 'alias'; did you mean 'aliases'?",
+        ),
         (b"labels:\n  dog: [dog\n", "not a valid YAML file"),
         (b"labels:\n  dog: [a]\n  dog: [b]\n", r":3: 'dog' appears twice \(lines 2 and 3\)"),
         (b"labels:\n  dog: dog\n", "expected a list of aliases"),

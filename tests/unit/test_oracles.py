@@ -267,3 +267,24 @@ def test_wrong_functions_are_named(vocabulary: Vocabulary) -> None:
             )
     with pytest.raises(InputError, match="piece_reward must return a finite number"):
         SubsentenceReward(vocabulary, TRUTH, RewardConfig(piece_reward=lambda result, part: "x"))([1], ["A dog."])
+
+
+@pytest.mark.parametrize("r_reg", [0, 1])
+def test_whole_coefficients_do_not_make_rewards_whole(r_reg: int) -> None:
+    """Probabilities of the oracle give fractional rewards, whatever the type of the coefficients."""
+    truth = {"1": {"dog": 0.9, "bench": 0.6, "cat": 0.2}}
+    text = "A dog stands in the light. A cat and a bench are here. It is warm."
+    found = SubsentenceReward("coco80", truth, RewardConfig(r_reg=r_reg))(["1"], [text])[0]
+    floats = SubsentenceReward("coco80", truth, RewardConfig(r_reg=float(r_reg)))(["1"], [text])[0]
+    assert [part.reward for part in found.parts] == [part.reward for part in floats.parts]
+    assert [part.reward for part in found.parts] == pytest.approx([0.9 - 0.1, 0.2 * 0.6 - (1 - 0.2 * 0.6), -r_reg])
+    with_r_h = RewardConfig(r_reg=r_reg, r_h=0.5)
+    absent = SubsentenceReward("coco80", lambda images, labels: [label == "dog" for label in labels], with_r_h)
+    assert [part.reward for part in absent(["1"], ["A dog is here. A cat is here."])[0].parts] == [1.0, -0.5]
+
+
+def test_probabilities_of_other_labels_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InputError, match="no label of this ground truth is in the vocabulary 'coco80'; did you mean"):
+        SubsentenceReward("coco80", {"1": {"puppy": 0.9}})
+    SubsentenceReward("coco80", {"1": {"puppy": 0.9, "dog": 0.5}})
+    assert "1 labels of the ground truth are not in the vocabulary 'coco80' and are ignored (1 entries)" in caplog.text

@@ -445,6 +445,31 @@ def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> 
         RewardConfig(**settings)  # type: ignore[arg-type]
 
 
+def test_settings_have_one_spelling() -> None:
+    assert repr(RewardConfig(r_reg=0, beta=1)) == repr(RewardConfig(r_reg=0.0))
+    for name in ("additive", "answer_only", "near_misses"):
+        for value in ("false", "no", 1, None):
+            with pytest.raises(InputError, match=f"{name} must be True or False, got"):
+                RewardConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_functions_with_wrong_results_are_named(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    without = RewardConfig(rule=lambda text: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(InputError, match="response 0: the rule's cuts: expected offsets, got None"):
+        SubsentenceReward(vocabulary, oracle, without)([7], ["A dog."])
+    text = RewardConfig(piece_reward=lambda result, part: "1")  # type: ignore[arg-type, return-value]
+    with pytest.raises(InputError, match="piece_reward must return a finite number, got '1'"):
+        SubsentenceReward(vocabulary, oracle, text)([7], ["A dog."])
+
+
+def test_iterators_are_read_once(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    reward = SubsentenceReward(vocabulary, oracle)
+    texts = ["A dog.", "A cat."]
+    found = reward(iter([7, 7]), iter(texts))  # type: ignore[arg-type]
+    assert [each.parts for each in found] == [each.parts for each in reward([7, 7], texts)]
+    assert repr(reward).startswith("<SubsentenceReward reward|vocab:")
+
+
 def test_bad_scalings_are_refused(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     with pytest.raises(
         InputError, match=r"lam_h must be finite and must not decrease: lam_h\(1\) = 1, lam_h\(2\) = 0.5"
