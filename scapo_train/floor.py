@@ -159,9 +159,9 @@ def tables(found: LowestProbabilities, floor: float) -> str:
     pieces, prompts = len(found.log_probability), len(np.unique(found.prompt))
     lines = [
         f"{pieces:,} pieces of the start model's responses to {prompts:,} prompts", "",
-        "| pieces charged | credit.reference_floor |", "| ---: | ---: |",
+        "| pieces penalized | credit.reference_floor |", "| ---: | ---: |",
         *(f"| {100 * share:g} % | {found.floor_of(share):.2g} |" for share in SHARES), "",
-        "| credit.reference_floor | pieces charged | 95 % interval |", "| ---: | ---: | ---: |",
+        "| credit.reference_floor | pieces penalized | 95 % interval |", "| ---: | ---: | ---: |",
     ]  # fmt: skip
     for each in sorted({*FLOORS, *([floor] if floor else [])}, reverse=True):
         share, low, high = found.share_of(each)

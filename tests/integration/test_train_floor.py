@@ -69,7 +69,7 @@ def test_the_tables(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert floor.main([str(lab.config), *settings, "--batches", "1"]) == 0
     first, *lines = capsys.readouterr().out.strip().splitlines()
     assert first.endswith("pieces of the start model's responses to 5 prompts")
-    assert lines[1] == "| pieces charged | credit.reference_floor |"
+    assert lines[1] == "| pieces penalized | credit.reference_floor |"
     assert len([line for line in lines if line.startswith("| 1e-05 |")]) == 1
     assert not (lab.folder / "never").exists()
 
