@@ -80,8 +80,8 @@ class Run:
             evaluation.
         samples_every: Interval, in steps, at which responses are written to ``samples.jsonl``, and the best and worst
             rollouts to ``extremes.jsonl``.
-        samples: Number of responses to write each time. The responses are descriptions of the held-out images or, without
-            held-out images, of the images of the first training prompts.
+        samples: Number of responses to write each time. The responses are descriptions of the held-out images or, if
+            there are none, of the images of the first training prompts.
         trackers: Names of additional destinations for metrics: ``tensorboard``, ``wandb`` or ``trackio``.
         export: True to write the final weights in Hugging Face format.
         keep_best: Name of a held-out metric, or an empty string. The checkpoint with the best value of this metric is
