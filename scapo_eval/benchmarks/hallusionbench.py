@@ -31,6 +31,7 @@ from ..readers.parsers import Parser, YesNo, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import CommandExample, Option
 from ..results.counts import CountTable
+from ..results.items import Items
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
@@ -396,7 +397,7 @@ def hallusionbench_runs(
 
 
 def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, resampling: Resampling) -> Run:
-    table, incomplete = _table(answers, metrics)
+    table, items, incomplete = _table(answers, metrics)
     right = {item.question.id: is_right(item) for item in answers.graded}
     places = {key: Place.of(key) for key in right}
     verdicts = {
@@ -412,12 +413,12 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
             f"{unparsed:,} of {len(answers.graded):,} answers are neither yes nor no "
             f"according to the parser '{parser}'{told}"
         )
-    if not _asks_originals(answers.questions):
+    if not _has_originals(answers):
         notes.append("LH, VI and Mixed need the questions about every original, also those without a figure")
     elif any(item.answer.agrees is None for item in answers.graded):
         notes.append("LH, VI and Mixed: answers agree if both are yes or both are no (published values use a judge)")
-    if any(incomplete.values()):
-        listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
+    if any(number for number, _ in incomplete.values()):
+        listed = ", ".join(f"{number:,} of {n:,} {unit}" for unit, (number, n) in incomplete.items() if number)
         notes.append(f"omitted, because some of their questions are not answered: {listed}")
     own_labels = OWN_LABELS in answers.notes
     asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
@@ -439,38 +440,54 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
         n_records=len(answers.graded),
         other_counts={**answers.counts, "unclear_right": unclear},
         verdicts=verdicts,
+        items=items,
         notes=tuple(notes),
         resampling=resampling,
     )
 
 
-def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
-    """Returns the counts of each set of figures, and the numbers of omitted figures and pairs."""
-    asked: Counter[tuple[str, str, int]] = Counter()
+def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, Items, dict[str, tuple[int, int]]]:
+    """Returns the counts of each set of figures, the items of these counts, and the numbers of omitted and of all
+    figures and pairs.
+
+    The items are the units (each named with its questions), the questions, and the causes of errors, which require an
+    answer about the original figure.
+    """
+    asked: dict[tuple[str, str, int], list[str]] = defaultdict(list)
     for question in answers.questions:
         place = Place.of(question.id)
-        asked.update((place.set, unit, number) for unit, number in place.units)
+        for unit, number in place.units:
+            asked[place.set, unit, number].append(f"{place.figure}.{place.question}")
     answered: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     groups: dict[str, set[str]] = defaultdict(set)
+    items: list[tuple[str, str, Mapping[str, int]]] = []
+
+    def add(name: str, set_: str, counted: Mapping[str, int]) -> None:
+        items.append((name, set_, {column_of(group, key): n for group in groups[set_] for key, n in counted.items()}))
+        for group in groups[set_]:
+            counts[set_, group].update(counted)
+
+    originals = {(place.set, place.question) for place in _places(answers) if place.figure == 0}
     for item, blamed in _blamed(answers):
         place = Place.of(item.question.id)
         groups[place.set].update(place.groups)
         right = is_right(item)
         for unit, number in place.units:
             answered[place.set, unit, number].append(right)
-        counted = Counter({"false_yes": not right and item.question.label == "no", **({blamed: 1} if blamed else {})})
-        for group in place.groups:
-            counts[place.set, group].update(counted)
-    incomplete = {"figures": 0, "pairs": 0}
-    for (set_, unit, number), verdicts in answered.items():
-        if len(verdicts) < asked[set_, unit, number]:
-            if unit in incomplete:
-                incomplete[unit] += 1
+        add(item.question.id, place.set, {"false_yes": int(not right and item.question.label == "no")})
+        if (place.set, place.question) in originals:
+            add(f"cause {item.question.id}", place.set, {blamed: 1} if blamed else {})
+    incomplete: Counter[str] = Counter()
+    for (set_, unit, number), questions in asked.items():
+        verdicts = answered[set_, unit, number]
+        if len(verdicts) < len(questions):
+            incomplete[unit] += 1
             continue
-        counted = Counter({unit: 1, f"{unit}_right": all(verdicts), f"{unit}_wrong": not any(verdicts)})
-        for group in groups[set_]:
-            counts[set_, group].update(counted)
+        units = {unit: 1, f"{unit}_right": int(all(verdicts))}
+        if unit == "figures":
+            units["figures_wrong"] = int(not any(verdicts))
+        add(f"{unit} {set_}: {' '.join(sorted(questions))}", set_, units)
     sets = sorted(groups)
     places = [(column_of(group, name), group, name) for group in _groups_in(metrics.columns) for name in _COUNTS]
     assert [column for column, *_ in places] == list(metrics.columns)
@@ -478,14 +495,21 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
         [[counts[set_, group][name] if (set_, group) in counts else 0 for _, group, name in places] for set_ in sets],
         dtype=np.int64,
     ).reshape(len(sets), len(metrics.columns))
-    return CountTable(metrics.columns, tuple(sets), rows), incomplete
+    table = CountTable(metrics.columns, tuple(sets), rows)
+    all_units = Counter(unit for _, unit, _ in asked)
+    omitted = {unit: (incomplete[unit], all_units[unit]) for unit in ("figures", "pairs")}
+    return table, Items.of(table, items), omitted
+
+
+def _places(answers: JoinedAnswers) -> list[Place]:
+    return [Place.of(item.question.id) for item in answers.graded]
 
 
 def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
     """Yields every answer together with the cause of its error, or with None if the answer is correct. All causes are
     None if the questions do not include the original figures.
     """
-    whole = _asks_originals(answers.questions)
+    whole = _has_originals(answers)
     places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
     originals = {
         (place.set, place.question): item for item in answers.graded if (place := places[item.question.id]).figure == 0
@@ -501,9 +525,13 @@ def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
         yield item, blame(place, item.said, is_right(item), original, agrees=agrees)
 
 
-def _asks_originals(questions: Sequence[Question]) -> bool:
-    """Returns True if every question is also asked about the original figure."""
-    places = [Place.of(question.id) for question in questions]
+def _has_originals(answers: JoinedAnswers) -> bool:
+    """Returns True if every question is also asked about the original figure, and if questions without a figure are not
+    all unanswered.
+    """
+    places = [Place.of(question.id) for question in answers.questions]
+    if any(place.text_only for place in places) and not any(place.text_only for place in _places(answers)):
+        return False
     return {(place.set, place.question) for place in places} == {
         (place.set, place.question) for place in places if place.figure == 0
     }

@@ -23,6 +23,7 @@ from ..readers.parsers import PARSERS, Parser, YesNo, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import CommandExample, Option
 from ..results.counts import CountTable
+from ..results.items import Items
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
@@ -187,10 +188,14 @@ def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> Cou
     ids = sorted(set(images))
     row = {image: k for k, image in enumerate(ids)}
     position = {name: k for k, name in enumerate(metrics.columns)}
-    where = [position[column_of(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
+    where = [position[_column(item, group_of)] for item in items]
     rows = np.zeros((len(ids), len(metrics.columns)), dtype=np.int64)
     np.add.at(rows, ([row[image] for image in images], where), 1)
     return CountTable(metrics.columns, tuple(ids), rows)
+
+
+def _column(item: Graded, group_of: GroupOf) -> str:
+    return column_of(group_of(item.question), _CELLS[item.question.label, item.said])
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
@@ -425,7 +430,7 @@ def _not_paired(run: Run, first: Run) -> Iterable[str]:
     if alone:
         yield (
             f"{alone:,} questions are answered by only one of the two systems, this one and {first.name}; "
-            "differences use all answers about shared images"
+            "differences use only the questions that both answered"
         )
 
 
@@ -440,6 +445,7 @@ def _run(
 ) -> Run:
     items = [item for item in answers.graded if item.said is not None or unparsed == "wrong"]
     table = count(items, metrics, group_of)
+    counted = ((item.question.id, item.question.image_id, {_column(item, group_of): 1}) for item in items)
     counts = answers.counts
     notes = list(answers.notes)
     if counts["unparsed"]:
@@ -469,6 +475,7 @@ def _run(
         n_records=len(items),
         other_counts=counts,
         verdicts=verdicts(items),
+        items=Items.of(table, counted),
         notes=tuple(notes),
         resampling=resampling,
     )

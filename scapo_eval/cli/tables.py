@@ -231,7 +231,9 @@ class _Table:
         images = " to ".join(f"{n:,}" for n in dict.fromkeys((shared[0], shared[-1])))
         apart = any(on_shared_images(row, self.sizes, str) for row in rows)
         where = (
-            f"on shared images only ({images}): baseline -> system there; none below 30"
+            f"on shared questions only ({images} images): baseline -> system there; none below 30"
+            if any("n_questions" in row for row in rows)
+            else f"on shared images only ({images}): baseline -> system there; none below 30"
             if apart
             else f"on the same {images} images"
             if self.metric_set.counted

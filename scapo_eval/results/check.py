@@ -19,6 +19,7 @@ from .benchmark import metric_set_of
 from .count_files import read_counts
 from .counts import CountTable
 from .harness import FINISHED
+from .items import Items
 from .signature import Signature
 
 
@@ -161,6 +162,8 @@ def _check_evidence(evidence: Any, place: str, metric_set: str) -> NDArray[np.in
         if not read or len(cells) != len(ids):
             raise InputError(f"{place}.truth: must be 16 hexadecimal digits for each of {len(ids):,} image_ids")
     _check_verdicts(evidence.get("verdicts", {}), f"{place}.verdicts")
+    if "items" in evidence:
+        _check_items(_object(evidence["items"], f"{place}.items"), f"{place}.items", counts)
     if "by" in evidence:
         _check_parts(_object(evidence["by"], f"{place}.by"), f"{place}.by", columns, counts.sum(axis=0))
     return counts
@@ -285,6 +288,24 @@ def _check_verdicts(verdicts: Any, place: str) -> None:
         for item, right in _object(items, f"{place}.{metric}").items():
             if not isinstance(right, bool):
                 raise InputError(f"{place}.{metric}.{item}: must be true or false, got {short_repr(right)}")
+
+
+def _check_items(items: Mapping[str, Any], place: str, counts: NDArray[np.int64]) -> None:
+    """Checks that the counts of the items add up to the counts per image."""
+    ids, images, cells = (_typed(items, key, list, place) for key in ("ids", "images", "cells"))
+    if not all(isinstance(name, str) for name in ids) or len(set(ids)) < len(ids):
+        raise InputError(f"{place}.ids: must be distinct strings")
+    if len(images) != len(ids) or not _below(images, len(counts)):
+        raise InputError(f"{place}.images: must be the position of an image for each of {len(ids):,} ids")
+    lists = len(cells) == 3 and all(isinstance(column, list) and len(column) == len(cells[0]) for column in cells)
+    if not lists or not all(map(_below, cells, (len(ids), counts.shape[1], _MOST))):
+        raise InputError(f"{place}.cells: must be three arrays of equal length: items, columns and counts")
+    if (Items.parse(items).summed(counts.shape) != counts).any():
+        raise InputError(f"{place}.cells: the counts of the items do not add up to the rows")
+
+
+def _below(numbers: list[Any], limit: int) -> bool:
+    return all(type(number) is int and 0 <= number < limit for number in numbers)
 
 
 def _check_sums(system: Mapping[str, Any], evidence: Mapping[str, Any], counts: NDArray[np.int64], place: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.types import Interval
 from .families import holm
+from .items import on_shared_items
 from .results import Resampling, Results, Run, same_metrics
 from .signature import TRUTH
 from .slices import Sliced
@@ -42,7 +43,8 @@ def compare(
         (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons. Each comparison contains the fields
         ``system, baseline, metric``. The values ``system_value``, ``baseline_value`` and ``difference`` are computed
         from the ``n_images`` shared images. ``n_differing`` is the number of shared images with different counts for
-        the metric. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
+        the metric. If the systems answered different questions, only the ``n_questions`` questions that both answered
+        count. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
         number of systems that are compared on the metric. ``standard_error`` is the standard error of the difference,
         and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. If a
         margin is given, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also
@@ -51,7 +53,8 @@ def compare(
     Raises:
         InputError: If the runs belong to different benchmarks, or were scored with different settings (for example
             ground truths, vocabularies, readings or parsers). The error is also raised if McNemar's test is requested
-            for metrics without verdicts on single items.
+            for metrics without verdicts on single items, or if the systems answered different questions and their
+            results files were written by a version that did not store the counts of single questions.
     """
     drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
     if margin is not None and not margin > 0:
@@ -109,6 +112,7 @@ def differences(run: Run, other: Run) -> dict[str, tuple[str | None, str | None]
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:
     differing = list(differences(run, baseline))
+    ours, theirs = _questions(run), _questions(baseline)
     for row in _differences(run, baseline, drawn, margin):
         record: dict[str, Any] = {
             "system": run.name,
@@ -126,6 +130,8 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
             "standard_error": row.standard_error,
             "detectable": row.detectable,
         }
+        if ours and theirs and ours != theirs:
+            record["n_questions"] = len(ours & theirs)
         if margin is not None:
             record |= {"margin": margin, "p_equivalence": row.p_equivalence}
         yield {**record, "differing": differing} if differing else record
@@ -134,8 +140,7 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
 def _differences(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> list[Comparison]:
     if run.finished is None:
         return paired_differences(
-            run.table,
-            baseline.table,
+            *on_shared_items((run.table, baseline.table), (run.items, baseline.items)),
             baseline.metric_set,
             resamples=drawn.resamples,
             seed=drawn.seed,
@@ -154,6 +159,11 @@ def _differences(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
     return rows
 
 
+def _questions(run: Run) -> set[str]:
+    """Returns the ids of the questions that a system answered, or an empty set if the benchmark has no questions."""
+    return {item for right in run.verdicts.values() for item in right}
+
+
 def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool) -> None:
     ours, theirs = run.metric_set, baseline.metric_set
     if test == "mcnemar" and not (run.verdicts and baseline.verdicts):
@@ -166,6 +176,12 @@ def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool
         raise InputError(
             f"{run.name} and {baseline.name} were scored differently and cannot be compared: {fields} "
             "(to compare anyway and mark every line: --allow-different, in Python allow_different=True)"
+        )
+    asked = _questions(run), _questions(baseline)
+    if None in (run.items, baseline.items) and all(asked) and asked[0] != asked[1]:
+        raise InputError(
+            f"{run.name} and {baseline.name} answered different questions, and their results files do not state the "
+            "counts of each question, because an earlier version wrote them; score the answers again with -o"
         )
     if parts := set(run.table.columns) ^ set(baseline.table.columns):
         reason = f"{run.name} and {baseline.name} cover different parts: only one of them has counts of "

@@ -72,7 +72,11 @@ def is_better(row: ComparisonRow, higher: bool | None) -> bool | None:
 
 
 def shared_images(row: ComparisonRow, sizes: Mapping[str, int]) -> str:
-    """Returns a text such as ``412 shared images``, or an empty text if two systems were scored on the same images."""
+    """Returns a text such as ``412 shared images`` or ``950 shared questions``, or an empty text if two systems were
+    scored on the same images and questions.
+    """
+    if "n_questions" in row:
+        return f"{row['n_questions']:,} shared question{'' if row['n_questions'] == 1 else 's'}"
     shared = row["n_images"]
     if shared == sizes[row["system"]] == sizes[row["baseline"]]:
         return ""

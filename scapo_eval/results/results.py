@@ -26,6 +26,7 @@ from .check import cell_numbers, check_results, with_counts
 from .count_files import in_file, remove_others, write_counts
 from .counts import CountTable
 from .harness import FINISHED, GENERAL
+from .items import Items
 from .metric import Floats, MetricSet, Sums
 from .parts import Parts
 from .signature import Signature
@@ -126,6 +127,8 @@ class Run:
         n_records: Number of scored records (captions, answers).
         other_counts: Run-level counts that no metric uses (``unparsed``, ``missing``, ``skipped``...).
         verdicts: Correctness of single items (yes/no answers), for McNemar's test.
+        items: Counts of single items, for comparisons of systems that answered different questions, or None if each
+            image has one item or the items are unknown.
         printed: In parity mode, the values as the official script prints them.
         notes: Sentences that state what a reader of the values should know.
         resampling: Settings for the intervals.
@@ -149,6 +152,7 @@ class Run:
     n_records: int
     other_counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Verdicts = field(default_factory=dict)
+    items: Items | None = None
     printed: Mapping[str, float | str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     resampling: Resampling = Resampling()
@@ -292,6 +296,8 @@ class Run:
         record: dict[str, Any] = {}
         if self.verdicts:
             record["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        if self.items is not None:
+            record["items"] = self.items.to_dict()
         if self.parts is not None:
             record["by"] = {
                 "column": self.parts.column,
@@ -521,6 +527,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         n_records=entry["n_captions"],
         other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
         verdicts=evidence.get("verdicts", {}),
+        items=Items.parse(evidence["items"]) if "items" in evidence else None,
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
         notes=(*entry.get("notes", ()), *([f"{CHANGED}: {', '.join(changed)}"] if changed else [])),
         resampling=resampling or Resampling.of(signature),

@@ -97,8 +97,9 @@ def test_unpaired_answers_are_said(run: ScapoEval, tmp_path: Path) -> None:
     files = [write(tmp_path / "a.jsonl", RECORDS), write(tmp_path / "b.jsonl", RECORDS[:-2])]
     _, _, err = run("yesno", *files, "--json")
     assert (
-        "b: 2 questions are answered by only one of the two systems, this one and a; differences use all answers" in err
-    )
+        "b: 2 questions are answered by only one of the two systems, this one and a; differences use only the "
+        "questions that both answered"
+    ) in err
 
 
 def test_evidence_of_every_answer(run: ScapoEval, tmp_path: Path) -> None:

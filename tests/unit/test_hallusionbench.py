@@ -118,7 +118,7 @@ def test_unanswered_questions_leave_their_figure_and_pair_out(own: str, tmp_path
     run = scored(lines(tmp_path / "some.jsonl", some), questions)
     assert (run.values["a_acc"], run.values["f_acc"], run.values["q_acc"]) == (5 / 6, 2 / 3, 1 / 2)
     assert run.counts["missing"] == 1
-    assert "omitted, because some of their questions are not answered: 1 figures, 1 pairs" in run.notes
+    assert "omitted, because some of their questions are not answered: 1 of 4 figures, 1 of 3 pairs" in run.notes
 
 
 def test_against_the_official_formulas_on_real_answers(shared: Path) -> None:

@@ -23,6 +23,7 @@ from ...files.records import Given
 from ...readers.parsers import Parser, YesNo
 from ...results.benchmark import Benchmark, CommandExample, OnEngine, Option
 from ...results.counts import CountBuilder, CountTable
+from ...results.items import Items
 from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -203,7 +204,12 @@ class Amber:
         rows[described, : len(GENERATIVE)] = np.array(
             [_generative_row(cast(DescriptionCredit, verdicts[k].credit)) for k in described], dtype=np.int64
         ).reshape(-1, len(GENERATIVE))
-        cells = [(k, column) for k, verdict in enumerate(verdicts) for column in _question_columns(verdict)]
+        cells = [
+            (k, column)
+            for k, verdict in enumerate(verdicts)
+            if isinstance(item := verdict.response.item, Query)
+            for column in _question_columns(item, verdict.said)
+        ]
         rows[tuple(np.array(cells, dtype=np.int64).reshape(-1, 2).T)] = 1
         builder = CountBuilder(COLUMNS)
         builder.add([self._unit(response.number) for response in responses.scored], rows)
@@ -266,6 +272,7 @@ class Amber:
                 **({"bad_files": len(bad_files)} if bad_files else {}),
             },
             verdicts=self._right_and_wrong(questions),
+            items=Items.of(found.table, self._items(found)),
             printed=printed(found.table.counts()) if self.mode == "parity" else {},
             notes=(*bad_file_notes(bad_files), *self._notes(found, set(ids), unparsed)),
             resampling=resampling or Resampling(),
@@ -313,6 +320,19 @@ class Amber:
         if not self.data.images:
             yield "the data have no query folder, so items are resampled instead of images"
 
+    def _items(self, found: AmberCounts) -> Iterator[tuple[str, str, dict[str, int]]]:
+        """Yields the id, image and counts of every item. An image has at most one description."""
+        position = {image: k for k, image in enumerate(found.table.image_ids)}
+        described = set()
+        for number, said in found.answers:
+            item, image = self._item(number), self._unit(number)
+            if isinstance(item, Query):
+                yield str(number), image, {COLUMNS[k]: 1 for k in _question_columns(item, said)}
+            elif number not in described:  # the row already contains repeated descriptions, which parity mode scores
+                described.add(number)
+                row = found.table.rows[position[image]].tolist()
+                yield str(number), image, dict(zip(GENERATIVE, row[: len(GENERATIVE)], strict=True))
+
     def _right_and_wrong(self, questions: Iterable[tuple[int, YesNo | None]]) -> dict[str, dict[str, bool]]:
         """Returns, for each accuracy metric, a mapping from item ids to bools that are True if the item was answered
         correctly. McNemar's test compares these mappings.
@@ -341,15 +361,12 @@ def _generative_row(description_credit: DescriptionCredit) -> tuple[int, ...]:
     )
 
 
-def _question_columns(verdict: ScoredAnswer) -> Iterator[int]:
+def _question_columns(item: Query, said: YesNo | None) -> Iterator[int]:
     """Yields the indices of the columns in which the answer to one question is counted."""
-    item = verdict.response.item
-    if isinstance(item, Description):
-        return
-    no, said_no = item.truth == "no", verdict.said == "no"
+    no, said_no = item.truth == "no", said == "no"
     counted = {
         QUESTIONS: True,
-        CORRECT: verdict.said == item.truth,
+        CORRECT: said == item.truth,
         TRUE_NO: no,
         SAID_NO: said_no,
         RIGHT_NO: no and said_no,
@@ -394,7 +411,7 @@ def _score(
     for run, answered in zip(runs, items, strict=True):
         if answered != items[0]:
             names = f"{run.name} and {runs[0].name}"
-            systems.warn(f"{names} answer different items; differences compare all their answers on shared images")
+            systems.warn(f"{names} answer different items; differences use only the items that both answered")
     with systems.evidence(per_answer) as write:
         if write:
             write(scored[0].records())
