@@ -7,7 +7,7 @@ treats CHAIR_i and hallucination rate as equal, but they differ on real captions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..matching.uses import Reading, reading_fields, unjudged
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, CommandExample, OnEngine, Option
-from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
+from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, of_version, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
@@ -69,9 +69,9 @@ WEIGHTED_COLUMNS = ("covered_weight", "truth_weight", "absent")
 labels in the image, which is 0 if the ground truth marks no absences.
 """
 
-WORD_COLUMNS = ("named_words", "covered_words", "word_captions", "among_references")
-"""Counts with references: shares of content words in millionths; 1 if the caption has these shares; 1 if the caption is
-one of its references.
+WORD_COLUMNS = ("named_labels", "named_words", "covered_words", "word_captions", "among_references")
+"""Counts with references: claimed labels that a reference names; shares of content words in millionths; 1 if the
+caption has these shares; 1 if the caption is one of its references.
 """
 
 PEOPLE_COLUMNS = ("people", "people_captions")
@@ -166,8 +166,9 @@ def capscore_metrics(
         formulas |= {name: _where_absent(formulas[name]) for name in _OF_ABSENCE}
     if words:
         columns += WORD_COLUMNS
+        at_most.append(("named_labels", "covered"))
         formulas |= {
-            "named_rate": lambda sums: divide(sums["covered"], sums["generated"] + sums["unknown"]),
+            "named_rate": lambda sums: divide(sums["named_labels"], sums["generated"] + sums["unknown"]),
             "named_words": _mean("named_words", "word_captions"),
             "cover_words": _mean("covered_words", "word_captions"),
         }
@@ -180,7 +181,21 @@ def capscore_metrics(
         at_most += [(f"{a}{DAGGER}", f"{b}{DAGGER}") for a, b in SET_BOUNDS]
         adds_up += tuple((tuple(f"{name}{DAGGER}" for name in parts), f"{a}{DAGGER}") for parts, a in SET_PARTS)
     better = {name: name.startswith(("cover", "cap", "named")) for name in formulas}
-    return MetricSet("capscore", columns, formulas, better, at_most=tuple(at_most), adds_up=adds_up)
+    weights = frozenset({"covered_weight", "truth_weight"}.intersection(columns))
+    return MetricSet("capscore", columns, formulas, better, at_most=tuple(at_most), adds_up=adds_up, weights=weights)
+
+
+def _metrics_of(columns: Sequence[str]) -> MetricSet:
+    """Returns the metric set for the counts in a file. Files from version 0.2 of the package do not contain the counts
+    for ``named_rate``.
+    """
+    metrics = capscore_metrics(
+        dagger=f"truth{DAGGER}" in columns,
+        weighted="truth_weight" in columns,
+        words="word_captions" in columns,
+        people="people_captions" in columns,
+    )
+    return of_version(metrics, columns, [name for name in metrics.columns if name != "named_labels"])
 
 
 _OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
@@ -216,8 +231,7 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
     n = len(mentions)
     caption, label = mentions.caption, mentions.label_id
     state = truth.states[rows[caption], label]
-    claimed = np.zeros((n, len(truth.vocabulary.labels)), dtype=bool)
-    claimed[caption, label] = True
+    claimed = _claimed(mentions, truth)
     states = truth.states[rows]
     counts = np.empty((n, len(COLUMNS)), dtype=np.int64)
     counts[:, 0] = 1
@@ -232,13 +246,19 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
     return counts
 
 
+def _claimed(mentions: MentionColumns, truth: Truth) -> NDArray[np.bool_]:
+    """Returns a (captions, labels) mask of the labels that each caption claims."""
+    claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
+    claimed[mentions.caption, mentions.label_id] = True
+    return claimed
+
+
 def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
     """Returns an (n, 3) array with the weighted counts of n captions, in the order of WEIGHTED_COLUMNS.
 
     The arguments are the same as in :func:`caption_counts`.
     """
-    claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
-    claimed[mentions.caption, mentions.label_id] = True
+    claimed = _claimed(mentions, truth)
     weights, states = truth.weights[rows], truth.states[rows]
     absent = (states == 0).sum(axis=1) if truth.says_absent else np.zeros(len(rows), dtype=np.int64)
     return np.stack([(weights * claimed).sum(axis=1), weights.sum(axis=1), absent], axis=1, dtype=np.int64)
@@ -337,15 +357,16 @@ class CaptionScorer(Scorer):
             "cover": (named["covered"] + 1) / (named["truth"] + 1),
             "faithful": 1 - named["hallucinated"] / (named["generated"] + 1),
         }
-        if self.words is not None:
-            columns = word_terms(self.words, captions.image_ids, captions.captions)
+        if isinstance(truth, WeightedTruth) and truth.words is not None:
+            columns = word_terms(truth.words, captions.image_ids, captions.captions)
             terms |= {"overlap": columns[:, 2], "repetition": columns[:, 3], "brevity": columns[:, 4]}
-            references = self.words.references
+            references = truth.words.references
+            named_labels = (_claimed(mentions, truth) & (truth.weights[rows] > 0)).sum(axis=1)
             is_reference = [*map(references.has, captions.image_ids, captions.captions)]
             shares = in_units(columns[:, 0]), in_units(columns[:, 1])
-            yield np.stack(
-                [*shares, ~np.isnan(columns[:, 0]), np.array(is_reference, dtype=bool)], axis=1, dtype=np.int64
-            )
+            known = ~np.isnan(columns[:, 0])
+            counts_of_words = [named_labels, *shares, known, np.array(is_reference, dtype=bool)]
+            yield np.stack(counts_of_words, axis=1, dtype=np.int64)
         score = joint_score(self.card, terms)
         yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
@@ -783,12 +804,7 @@ BENCHMARK = Benchmark(
     (docs/data.md), plain, .gz or .zst; - is standard input. For a billion captions, see docs/scale.md.
     """,
     headline=("hal_rate", "cover_rate", "cap_score"),
-    metric_set=lambda columns: capscore_metrics(
-        dagger=f"truth{DAGGER}" in columns,
-        weighted="truth_weight" in columns,
-        words="word_captions" in columns,
-        people="people_captions" in columns,
-    ),
+    metric_set=_metrics_of,
     metric_names={
         "cover_weighted": "Cover Rate, weighted",
         "cap_weighted": "Cap. Score, weighted",

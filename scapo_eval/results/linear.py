@@ -138,7 +138,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
         return value, np.zeros(len(rows)), np.zeros(len(rows)), 0.0
     if isinstance(formula, Ratio):
         above, below = rows[:, position[formula.numerator]], rows[:, position[formula.denominator]]
-        share = formula.unit == 1 and bool((above <= below).all())
+        share = formula.unit == 1 and formula.denominator not in metrics.weights and bool((above <= below).all())
         return value, above / formula.unit, below, float(share)
     at = _inside(sums, metrics, position)
     slopes = _slopes(formula, at, metrics.columns)
@@ -156,6 +156,8 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
         near = float(formula({column: at[k] for column, k in position.items()}))
         binomial = _binomial(slopes, at, active, parts)
         trials = near * (1 - near) / binomial / volumes.sum() if binomial > 0 else 0.0
+        if any(position[column] in active for column in metrics.weights):
+            trials = 0.0
     volume = float(volumes.sum())
     numerators = (influences * volume - influences.sum() * volumes) + value * volumes
     return value, np.asarray(numerators), np.asarray(volumes), max(0.0, trials)
@@ -183,7 +185,26 @@ def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[t
     sides = (
         [tuple(rows[:, [k for k in cells if slopes[k] * sign > 0]].sum(axis=1) for sign in (1, -1))] if cells else []
     )
-    return [*((rows[:, few], rows[:, many] - rows[:, few]) for few, many in parts), *sides]
+    shares = ((rows[:, few].sum(axis=1), rows[:, many].sum(axis=1)) for few, many in _pooled(parts, slopes))
+    return [*((hits, trials - hits) for hits, trials in shares), *sides]
+
+
+def _pooled(parts: Sequence[tuple[int, int]], slopes: Floats) -> list[tuple[list[int], list[int]]]:
+    """Returns the columns of each share. Parts with the same effect on a formula form one share, for example the
+    categories over which precision is computed. The parts of one column are never pooled.
+    """
+    shares: list[tuple[int, list[int], list[int]]] = []
+    for k, (few, many) in enumerate(parts):
+        rank = [column for column, _ in parts[:k]].count(few)
+        for same_rank, fews, manys in shares:
+            effects = slopes[[fews[0], manys[0]]]
+            if rank == same_rank and np.allclose(effects, slopes[[few, many]], rtol=1e-4, atol=0):
+                fews.append(few)
+                manys.append(many)
+                break
+        else:
+            shares.append((rank, [few], [many]))
+    return [(fews, manys) for _, fews, manys in shares]
 
 
 def _active(slopes: Floats, at: Floats) -> list[int]:

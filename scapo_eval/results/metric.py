@@ -40,6 +40,7 @@ class MetricSet:
         at_most: Pairs of columns in which the first count must not exceed the second count in any row.
         adds_up: Tuples ``((parts...), whole)`` of columns. In every row, the parts must add up to the whole.
         cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
+        weights: Names of columns that are sums of weights instead of numbers of events.
         signed: Names of metrics in [-1, 1], such as differences of two fractions. They are displayed as percentages.
     """
 
@@ -51,6 +52,7 @@ class MetricSet:
     at_most: tuple[tuple[str, str], ...] = ()
     adds_up: tuple[tuple[tuple[str, ...], str], ...] = ()
     cells: frozenset[str] = frozenset()
+    weights: frozenset[str] = frozenset()
     signed: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short

@@ -524,13 +524,7 @@ class Truth:
         occurring = {label: n for label, n in self.dropped.items() if n}
         if not occurring:
             return None
-        most = sorted(occurring, key=lambda label: (-occurring[label], label))
-        shown = ", ".join(f"'{label}'" for label in most[:5]) + (", ..." if len(most) > 5 else "")
-        hint = did_you_mean(most[:5], self.vocabulary)
-        return (
-            f"{self.oracle.source}: {len(occurring)} labels of the ground truth are not in the vocabulary "
-            f"'{self.vocabulary.name}' and are ignored ({sum(occurring.values())} entries): {shown}{hint}"
-        )
+        return f"{self.oracle.source}: {ignored_labels(occurring, self.vocabulary, 'ground truth')}"
 
     @property
     def without_truth(self) -> str | None:
@@ -557,6 +551,22 @@ class Truth:
             InputError: If the oracle does not contain an image.
         """
         return np.fromiter((self.oracle.row(image) for image in image_ids), dtype=np.int64)
+
+
+def ignored_labels(occurring: Mapping[str, int], vocabulary: Vocabulary, given: str) -> str:
+    """Returns a warning about labels that the vocabulary lacks.
+
+    Args:
+        occurring: Mapping from labels outside the vocabulary to their number of entries.
+        vocabulary: Vocabulary.
+        given: Noun for the data that contain the labels.
+    """
+    most = sorted(occurring, key=lambda label: (-occurring[label], label))
+    shown = ", ".join(f"'{label}'" for label in most[:5]) + (", ..." if len(most) > 5 else "")
+    return (
+        f"{len(occurring)} labels of the {given} are not in the vocabulary '{vocabulary.name}' and are ignored "
+        f"({sum(occurring.values())} entries): {shown}{did_you_mean(most[:5], vocabulary)}"
+    )
 
 
 def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:

@@ -34,7 +34,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES, Reading, left_out_codes
 from ..matching.vocabulary import Vocabulary
 from ..matching.words import content_words, tokens
-from .oracle import PresenceOracle, Truth
+from .oracle import PresenceOracle, Truth, did_you_mean, ignored_labels
 from .truth_coco import is_coco
 
 Unnamed = Literal["unknown", "absent"]
@@ -276,6 +276,9 @@ class WeightedTruth(Truth):
         unnamed: State of labels that no reference names.
         joined: True if a second ground truth determines the absent labels.
         own: Mapping from (image id, normalized caption) to the row of the image without this reference.
+        given: Name of the file of weights.
+        unweighted: Ids of the images for which the file contains no weights.
+        strange: Mapping from labels of the file that the vocabulary lacks to their number of images.
     """
 
     weights: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
@@ -284,9 +287,18 @@ class WeightedTruth(Truth):
     unnamed: Unnamed = "unknown"
     joined: bool = True
     own: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    given: str = ""
+    unweighted: frozenset[str] = frozenset()
+    strange: Mapping[str, int] = field(default_factory=dict)
 
     def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the (n,) indices of the rows with which captions are compared; see :meth:`Truth.rows_of`."""
+        """Returns the (n,) indices of the rows with which captions are compared; see :meth:`Truth.rows_of`.
+
+        Raises:
+            InputError: If the file of weights contains no weights for one of the images.
+        """
+        if self.unweighted and (lacking := next((image for image in image_ids if image in self.unweighted), None)):
+            raise InputError(f"no weights for image '{lacking}' of {self.oracle.source}", path=self.given)
         if not self.own:
             return rows
         given = zip(image_ids, captions, rows.tolist(), strict=True)
@@ -313,7 +325,8 @@ class WeightedTruth(Truth):
     def notes(self) -> tuple[str, ...]:
         """Remarks on the interpretation of a ground truth from references; see :class:`Truth`."""
         if self.words is None:
-            return super().notes
+            ignored = self.strange and f"{self.given}: {ignored_labels(self.strange, self.vocabulary, 'weights')}"
+            return (*super().notes, *([ignored] if ignored else []))
         if self.joined and self.unnamed == "unknown":
             return super().notes
         note = (
@@ -406,25 +419,37 @@ def given_weights(
         any_fingerprint: True to accept a matrix that was made for another vocabulary.
 
     Raises:
-        InputError: If the weights are invalid, or if an image of the ground truth has no weights.
+        InputError: If the weights are invalid, or if no present label has a weight. Captions of images without weights
+            cause an error later; see :meth:`WeightedTruth.rows_of`.
         InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
     truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     name, given = display_name(weights), read_weights(weights)
-    lacking = next((image for image in oracle.image_ids if image not in given), None)
-    if lacking is not None:
-        raise InputError(f"no weights for image '{lacking}' of {oracle.source}", path=name)
     table = np.zeros(truth.states.shape, dtype=np.int32)
     ids, aliases = vocabulary.label_ids, vocabulary.aliases
+    strange: Counter[str] = Counter()
+    unweighted = frozenset(oracle.image_ids).difference(given)
     for row, image in enumerate(oracle.image_ids):
-        for label, weight in given[image].items():
+        for label, weight in given.get(image, {}).items():
             k = ids.get(label, ids.get(aliases.get(label, "")))
-            if k is not None and truth.states[row, k] == 1:
+            if k is None:
+                strange[label] += 1
+            elif truth.states[row, k] == 1:
                 table[row, k] = round(weight * WEIGHT_UNIT)
     if not table.any():
-        raise InputError(f"no weight is above 0 for a present label of '{vocabulary.name}'", path=name)
+        if len(unweighted) == len(oracle.image_ids):
+            raise InputError(f"no weights for image '{oracle.image_ids[0]}' of {oracle.source}", path=name)
+        hint = did_you_mean(list(strange), vocabulary)
+        raise InputError(f"no weight is above 0 for a present label of '{vocabulary.name}'{hint}", path=name)
     identity = f"{Path(name).name}@{digest([table.tobytes()])}"
-    return WeightedTruth(**{f.name: getattr(truth, f.name) for f in fields(Truth)}, weights=table, weighting=identity)
+    return WeightedTruth(
+        **{f.name: getattr(truth, f.name) for f in fields(Truth)},
+        weights=table,
+        weighting=identity,
+        given=name,
+        unweighted=unweighted,
+        strange=strange,
+    )
 
 
 DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"

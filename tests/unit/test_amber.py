@@ -489,6 +489,14 @@ def test_two_systems(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert (chair["difference"], chair["p_value"]) == (-1, None)
 
 
+def test_few_events_are_those_of_all_kinds(data: AmberData, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"  # no wrong "no" about existence, but a wrong one about attributes and relations
+    path.write_text(json.dumps(answer((4, "No"), (5, "No"), (6, "No"), (8, "No"), (9, "No"))))
+    metrics = Amber(data).score(read_responses(path, data)).run.to_dict()["metrics"]
+    events = {name: metrics[name]["events"] for name in ("precision", "f1", "existence_precision")}
+    assert events == {"precision": 2, "f1": 0, "existence_precision": 0}
+
+
 def test_systems_with_different_items(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, number in (("first", 4), ("second", 5)):
         (tmp_path / f"{name}.json").write_text(json.dumps(answer((1, "A dog."), (number, "No"))))

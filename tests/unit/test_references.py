@@ -133,6 +133,57 @@ def test_weights_of_areas_and_given_ones(coco80: Vocabulary, tmp_path: Path) -> 
     assert by_area.weights[0, coco80.label_ids["fork"]] == 50_000
 
 
+def test_named_labels_are_named_by_a_reference(tmp_path: Path) -> None:
+    records = [{"image_id": 1, "caption": "A dog and a cat."}, {"image_id": 2, "caption": "A dog and a car."}]
+    texts = {1: ["A dog.", "A dog in a room."], 2: ["A dog runs.", "A dog outside."]}
+    alone = scapo_eval.score(records, references=texts, vocabulary="coco80")
+    joined = scapo_eval.score(records, references=texts, truth={1: ["dog", "cat"], 2: ["dog"]})
+    assert (alone.values["named_rate"], joined.values["named_rate"]) == (0.5, 0.5)
+    assert joined.counts["covered"] == 3
+    joined.save(tmp_path / "r.json")
+    document = json.loads((tmp_path / "r.json").read_text())
+    evidence = document["per_image"][0]
+    k = evidence["columns"].index("named_labels")  # earlier versions did not count these labels
+    for row in (evidence["columns"], *evidence["rows"]):
+        del row[k]
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    (old,) = scapo_eval.load_results(tmp_path / "old.json")
+    assert "named_rate" not in old.values
+    assert old.values["cover_weighted"] == joined.values["cover_weighted"]
+
+
+def test_only_scored_images_need_weights() -> None:
+    truth = {1: ["dog"], 42: ["cat"]}
+    weights = [{"image_id": 1, "weights": {"dog": 0.5}}]
+    found = scapo_eval.score([{"image_id": 1, "caption": "A dog."}], truth=truth, weights=weights)
+    assert found.values["cover_weighted"] == 1
+    with pytest.raises(InputError, match="no weights for image '42' of"):
+        scapo_eval.score([{"image_id": 42, "caption": "A cat."}], truth=truth, weights=weights)
+
+
+def test_labels_of_weights_that_the_vocabulary_lacks_are_named() -> None:
+    weights = [{"image_id": 1, "weights": {"dog": 0.5, "Cat": 0.5, "zzz": 1}}]
+    found = scapo_eval.score([{"image_id": 1, "caption": "A dog."}], truth={1: ["dog", "cat"]}, weights=weights)
+    (note,) = (note for note in found.notes if "of the weights" in note)
+    assert note.endswith(
+        "2 labels of the weights are not in the vocabulary 'coco80' and are ignored (2 entries): 'Cat', 'zzz'; "
+        "did you mean 'cat' for 'Cat'?"
+    )
+    with pytest.raises(InputError, match=r"no weight is above 0 .*did you mean 'dog' for 'Dog'"):
+        scapo_eval.score(
+            [{"image_id": 1, "caption": "A dog."}], truth={1: ["dog"]}, weights=[{"image_id": 1, "weights": {"Dog": 1}}]
+        )
+
+
+def test_weighted_rates_without_variation_have_an_interval() -> None:
+    records = [{"image_id": k, "caption": "A dog."} for k in range(40)]
+    texts = {k: ["A dog there.", "One dog."] for k in range(40)}
+    found = scapo_eval.score(records, references=texts, vocabulary="coco80", unnamed="absent")
+    rate, weighted = found.metrics["cover_rate"], found.metrics["cover_weighted"]
+    assert (weighted.value, weighted.low, weighted.high) == (1, rate.low, 1)
+    assert found.metrics["cap_weighted"].low < 0.95  # type: ignore[operator]
+
+
 def test_nothing_moves_where_nothing_is_asked_for() -> None:
     found = scapo_eval.score([{"image_id": 1, "caption": "A dog."}], truth={1: ["dog", "cat"]}, resamples=0)
     assert list(found.values) == ["hal_rate", "cover_rate", "cap_score", "chair_i", "chair_s"]
