@@ -8,7 +8,7 @@ from ..benchmarks.prompts import DESCRIBE_IN_DETAIL
 from ..inference.answer import answer, images_to_describe, read_descriptions, read_questions
 from ..inference.describe import describe
 from ..inference.runner import Session
-from ..inference.shards import Shard
+from ..inference.shards import DESCRIPTIONS_SUFFIX, Shard
 from ..inference.sources import ImageFolder
 from ..results.benchmark import benchmarks
 from .base import Verb
@@ -16,8 +16,6 @@ from .engine_options import EngineSettings, completion_progress, engine_options,
 from .files import INPUT, OUTPUT, PLAIN
 
 RECORDS = tuple(benchmarks())
-
-DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
 
 
 HELP = f"""Answers questions; {", ".join(kind.verb for kind in RECORDS if kind.augmented)} and judge read the output.

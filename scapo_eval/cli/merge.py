@@ -21,7 +21,8 @@ def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
     """Combines the shards of a job into the output that one machine would have written.
 
     SHARDS are all outputs of describe, answer or judge with --shard, or all folders of annotate coarse with --shard.
-    Journals and run cards are also merged, so running the command without --shard repeats failed requests.
+    Journals, run cards and the descriptions of answer --describe are also merged, so running the command without
+    --shard repeats failed requests.
     """
     folders = [path for path in shards if Path(path).is_dir()]
     if folders and len(folders) < len(shards):

@@ -31,6 +31,8 @@ from .journal import SUFFIX
 SHARD_SUFFIX = ".shard.json"
 CARD_SUFFIX = ".run.json"
 FAILED_SUFFIX = ".failed.jsonl"
+DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
+"""Suffix of the descriptions that ``answer --describe`` writes beside the answers. Both share a journal."""
 FORMAT = "scapo-shard/1"
 
 _OF_THE_RUN = frozenset(
@@ -194,13 +196,48 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     Args:
         paths: Outputs of the shards, in any order.
         output: Path of the merged output. The journal, the run card and the failures are written to files whose names
-            begin with the path of the output.
+            begin with the path of the output. The descriptions of ``answer --describe`` are also merged.
 
     Raises:
         InputError: If a shard is missing, appears twice, belongs to another job, was made with different settings,
-            is damaged, or has been changed. The error is also raised if two shards contain the same row, or if the
-            output exists and contains rows that are in no shard.
+            is damaged, or has been changed. The error is also raised if two shards contain the same row, if only some
+            shards have descriptions, or if the output exists and contains rows that are in no shard.
     """
+    described = [f"{path}{DESCRIPTIONS_SUFFIX}" for path in paths]
+    any_described = any(Path(f"{path}{SHARD_SUFFIX}").is_file() for path in described)
+    whole = _whole(paths, output)
+    descriptions = _whole(described, f"{output}{DESCRIPTIONS_SUFFIX}") if any_described else None
+    # first the part that may fail on damaged files, before anything else is written; completed requests are kept
+    journals = [f"{path}{SUFFIX}" for path in (*whole.paths, output)]
+    completions, differing = merge_journals(journals, f"{output}{SUFFIX}")
+    for each in filter(None, (descriptions, whole)):
+        _write_lines(each.output, each.made)
+        _write_lines(f"{each.output}{FAILED_SUFFIX}", each.failed, keep_empty=False)
+        with atomic_write(f"{each.output}{CARD_SUFFIX}") as stream:
+            stream.write(orjson.dumps(each.card, option=orjson.OPT_INDENT_2) + b"\n")
+    return Merged(len(paths), len(whole.made), len(whole.failed), completions, differing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Checked rows of all shards.
+
+    Attributes:
+        output: Path of the merged output.
+        paths: Outputs of the shards, ordered by the number of the shard.
+        made, failed: Mappings from row numbers to lines.
+        card: Run card of the merged output.
+    """
+
+    output: str
+    paths: list[str]
+    made: dict[int, bytes]
+    failed: dict[int, bytes]
+    card: dict[str, Any]
+
+
+def _whole(paths: Sequence[str], output: str) -> _Whole:
+    """Reads and checks the outputs of all shards. Raises the errors of :func:`merge_outputs`."""
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
     paths = sorted(paths, key=lambda path: shards[path].number)
@@ -218,14 +255,7 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     for path in paths:
         _check_unchanged(path, shards[path], made)
     _refuse_other_work(output, made)
-    # first the part that may fail on damaged files, before anything else is written; completed requests are kept
-    journals = [f"{path}{SUFFIX}" for path in (*paths, output)]
-    completions, differing = merge_journals(journals, f"{output}{SUFFIX}")
-    _write_lines(output, made)
-    _write_lines(f"{output}{FAILED_SUFFIX}", failed, keep_empty=False)
-    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
-        stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
-    return Merged(len(paths), len(made), len(failed), completions, differing)
+    return _Whole(output, paths, made, failed, card)
 
 
 def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:

@@ -91,6 +91,14 @@ def test_merged_shards_are_the_whole(work: Run, verb: tuple[str, ...]) -> None:
     assert {key: merged["counts"][key] for key in ("requests", "failed")} == {
         key: card["counts"][key] for key in ("requests", "failed")
     }
+    if verb == ANSWER:
+        described, together = (Path(f"{each}.descriptions.jsonl") for each in (name, "merged.jsonl"))
+        assert together.read_bytes() == described.read_bytes()
+        counts = [json.loads(Path(f"{each}.run.json").read_text())["counts"] for each in (described, together)]
+        assert counts[0]["requests"] == counts[1]["requests"]
+        Path(f"{parts[0]}.descriptions.jsonl.shard.json").unlink()
+        code, _, said = work("merge", *parts, "-o", "merged.jsonl")
+        assert (code, f"{parts[0]}.descriptions.jsonl.shard.json not found" in said) == (2, True)
     journals = [set(Path(f"{each}.journal").read_text().splitlines()) for each in (name, "merged.jsonl")]
     assert {line for line in journals[0] if '"error"' not in line} == journals[1]
     # with the merged journal the command without --shard asks nothing but what failed
