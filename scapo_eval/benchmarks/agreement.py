@@ -214,7 +214,8 @@ class _Sample:
         for k in range(0, n, 2048):
             has += (truth.states[rows[at[k : k + 2048]]] == 1).sum(axis=0)
         has /= n
-        some = np.unique(np.linspace(0, n - 1, min(n, _MATRIX)).astype(np.int64))
+        some = _by_content(truth, rows[at], caption, label)
+        some = some[np.unique(np.linspace(0, n - 1, min(n, _MATRIX)).astype(np.int64))]
         claims = np.zeros((n, width), dtype=bool)
         claims[caption, label] = True
         used = np.flatnonzero(named > 0)
@@ -266,6 +267,24 @@ class _Sample:
         k = len(images)
         total = held - by_caption - by_image + k * float(self.named @ self.has)
         return total, float(np.sqrt(self.spread * k * k / max(1, k - 1))), held / max(1, len(label))
+
+
+def _by_content(
+    truth: Truth, rows: NDArray[np.int32], caption: NDArray[np.int64], label: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the indices of captions in the order of their image ids and claims, which does not depend on the order of
+    the lines in a file.
+
+    Args:
+        truth: Ground truth.
+        rows: (n,) row of each caption's image in the ground truth.
+        caption, label: (claims,) indices of the caption and the label of each claim.
+    """
+    ids = np.unique([truth.oracle.image_ids[row] for row in rows.tolist()], return_inverse=True)[1]
+    claims = np.zeros(len(rows), dtype=np.int64)
+    keys = np.random.default_rng(0).integers(2**40, size=len(truth.vocabulary.labels))
+    np.add.at(claims, caption, keys[label])
+    return np.lexsort((claims, ids))
 
 
 def _orders(kept: _Sample, truth: Truth) -> Iterator[tuple[str, NDArray[np.integer], NDArray[np.integer]]]:

@@ -115,6 +115,7 @@ BENCHMARK = Benchmark(
     """,
     score=_score,
     files="answers",
+    listed="questions",
     metavar="PLAIN AUGMENTED...",
     options={
         "benchmark": Option(choices=KNOWN, help="Benchmark of the questions."),

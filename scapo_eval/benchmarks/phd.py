@@ -208,7 +208,7 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     """Returns the answer with normalized names of its mode and task. The mode may be stated in the id.
 
     Raises:
-        InputError: If neither the record nor its id states a mode.
+        InputError: If neither the record nor its id states a mode, or if they state different modes.
     """
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
@@ -216,7 +216,10 @@ def _with_mode(answer: Answer, source: str) -> Answer:
         reason = f"missing key 'mode' (id {answer.id!r}): base, sec, icc or ccs; or give PhD's data.json with --data"
         raise InputError(reason, path=source, line=answer.line or None)
     try:
-        return replace(answer, mode=parse_mode(given), task=_task(answer.task))
+        mode = parse_mode(given)
+        if match and parse_mode(match.group(1)) != mode:
+            raise ValueError(f"the id {answer.id!r} and the mode {answer.mode!r} contradict each other")
+        return replace(answer, mode=mode, task=_task(answer.task))
     except ValueError as error:
         raise InputError(str(error), path=source, line=answer.line or None) from None
 

@@ -272,6 +272,19 @@ def _own_answer(row: Record, line: int) -> Answer:
     )
 
 
+_PHD_MODE = re.compile(r"(?:phd[-_ /]?)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
+
+
+def _is_phd_without_ids(rows: Rows, found: set[str]) -> bool:
+    mode = rows.first.get("mode")
+    return found >= {"mode", "question", "response"} and isinstance(mode, str) and bool(_PHD_MODE.fullmatch(mode))
+
+
+def _phd_answer(row: Record, line: int) -> Answer:
+    """Reads one answer to PhD without an id. The image and the question identify it within its mode."""
+    return _own_answer({**row, "id": f"{find_image(row)}: {text_in(row, 'question')}"}, line)
+
+
 def _agrees(row: Record) -> bool | None:
     """Converts the value of HallusionBench's field ``same`` ("1" or "0") to a Boolean, and any other value to None."""
     return {"1": True, "0": False}.get(str(row.get("same")))
@@ -890,6 +903,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     AMBER,
     Format("answers", "own answers (id, response)", _has("id", "response"), _own_answer, _answer_as_caption),
+    Format("phd-answers", "PhD answers (mode, image, question, response)", _is_phd_without_ids, _phd_answer),
     Format(
         "rollouts",
         "own rollouts (image_id, response)",

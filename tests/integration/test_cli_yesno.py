@@ -139,6 +139,9 @@ def test_question_files_may_follow_one_option(run: ScapoEval, tmp_path: Path) ->
         assert code == 0
         assert err == ""
         assert metrics["random_accuracy"]["value"] == metrics["mean_f1"]["value"] == 1.0
+    plain, described = path, write(tmp_path / "b.jsonl", [{**row, "description": "A dog."} for row in answers])
+    code, out, err = run("augmented", "--benchmark", "pope", "--questions", *files, plain, described, "--json", "-q")
+    assert (code, json.loads(out)["systems"][1]["metrics"]["accuracy"]["value"], err) == (0, 1.0, "")
     code, _, err = run("pope", files[0], "--questions", files[1])
     assert code == 2
     assert "every file contains questions" in err
@@ -159,6 +162,26 @@ def test_prompts_and_back(run: ScapoEval, tmp_path: Path) -> None:
     metrics = json.loads(out)["systems"][0]["metrics"]
     assert (code, err) == (0, "")
     assert metrics["phd_all"]["value"] == metrics["phd_sec_task"]["value"] == metrics["phd_ccs_object"]["value"] == 1.0
+
+
+def test_phd_answers_without_ids_and_with_contradictory_modes(run: ScapoEval, tmp_path: Path) -> None:
+    contexts = {"sec": "Parks have bicycles.", "icc": "The picture shows a bicycle."}
+    record = {"image_id": "7", "yes_question": "Is it a cat?", "no_question": "Is it a dog?", "context": contexts}
+    data = write(tmp_path / "data.json", [record])
+    answers = [
+        {"mode": mode, key: "7", "question": text, "response": said}
+        for mode, key in (("base", "image"), ("iac", "image_id"), ("PhD-icc", "image"))
+        for text, said in (("Is it a cat?", "Yes"), ("Is it a dog?", "No"))
+    ]
+    code, out, _ = run("phd", write(tmp_path / "a.jsonl", answers), "--data", data, "--json")
+    metrics = json.loads(out)["systems"][0]["metrics"]
+    assert (code, [metrics[f"phd_{mode}"]["value"] for mode in ("base", "sec", "icc")]) == (0, [1.0] * 3)
+    labeled = [{**row, "label": row["response"]} for row in answers]
+    code, out, _ = run("phd", write(tmp_path / "b.jsonl", labeled), "--json")
+    assert (code, json.loads(out)["systems"][0]["metrics"]["accuracy"]["value"]) == (0, 1.0)
+    given = [{"id": f"phd/{mode}/7/yes", "mode": "iac", "response": "Yes"} for mode in ("sec", "base")]
+    code, _, err = run("phd", write(tmp_path / "c.jsonl", given), "--data", data)
+    assert (code, "c.jsonl:2: the id 'phd/base/7/yes' and the mode 'iac' contradict each other" in err) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", [["phd"], ["phd", "--prompts", "x.jsonl"], ["yesno"], ["pope"]])

@@ -173,6 +173,21 @@ def test_z_is_that_of_all_permutations() -> None:
     assert found.z == pytest.approx(times * (sums[0] - np.mean(sums)) / sd, abs=0.01)
 
 
+def test_the_order_of_lines_and_of_the_truth_changes_nothing() -> None:
+    draw = random.Random(0)
+    words = ["dog", "cat", "car", "person", "chair", "couch"]
+    truth = {k: draw.sample(words, 3) for k in range(500)}
+    rows = [
+        {"image_id": k, "caption": f"A {draw.choice(labels + words)} and a {draw.choice(labels)}."}
+        for k, labels in truth.items()
+    ]
+    shuffled = {k: truth[k] for k in draw.sample(sorted(truth), len(truth))}
+    runs = [score(rows, truth=truth), score(draw.sample(rows, len(rows)), truth=shuffled)]
+    first, second = (run.account.agreement for run in runs if run.account is not None)
+    assert first is not None
+    assert first == second
+
+
 def test_workers_and_blocks_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     lines = [{"image_id": IDS[k % N], "caption": SAID[k % N] + " And so on." * 60} for k in range(4000)]

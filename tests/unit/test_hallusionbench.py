@@ -121,6 +121,15 @@ def test_unanswered_questions_leave_their_figure_and_pair_out(own: str, tmp_path
     assert "omitted, because some of their questions are not answered: 1 of 4 figures, 1 of 3 pairs" in run.notes
 
 
+def test_wholly_unanswered_units_are_counted_and_causes_need_answers_about_originals(tmp_path: Path) -> None:
+    questions = lines(tmp_path / "q.jsonl", map(official, QUESTIONS))
+    some = [{"id": k, "response": SAID[k]} for k in QUESTIONS if not k.startswith("VS/chart")]
+    run = scored(lines(tmp_path / "some.jsonl", some), questions, "in")
+    assert "omitted, because some of their questions are not answered: 2 of 4 figures, 1 of 3 pairs" in run.notes
+    assert (run.values["lh"], run.values["vd_vi"]) == (None, None)
+    assert "LH, VI and Mixed need the questions about every original, also those without a figure" in run.notes
+
+
 def test_against_the_official_formulas_on_real_answers(shared: Path) -> None:
     path = shared / "data" / "pope" / "hallusionbench_verbose_254.jsonl"
     run = scored(str(path))

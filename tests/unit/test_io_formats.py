@@ -52,6 +52,7 @@ LAYOUTS: dict[str, Any] = {
     "captions": [{"image_id": 1, "caption": "A dog."}],
     "rollouts": [{"image_id": 1, "response": "A dog.", "sample": 0}],
     "answers": [{"id": "a", "response": "Yes"}],
+    "phd-answers": [{"mode": "base", "image": "1.jpg", "question": "Is there a dog?", "response": "Yes"}],
     "llava": [{"question_id": 1, "prompt": "?", "text": "Yes", "answer_id": "x", "model_id": "m", "metadata": {}}],
     "questions": [{"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}],
     "lmms-eval": [LMMS_CAPTION],
