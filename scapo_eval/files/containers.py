@@ -254,9 +254,13 @@ def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
     """
     cut: list[int] = []
     header: list[str] | None = None
-    for number, cells in enumerate(_sheet(path, name), 1):
+    for number, (title, cells) in enumerate(_sheet(path, name), 1):
         if header is None:
-            header = _header(cells, name)
+            try:
+                header = _header(cells, name)
+            except InputError as error:
+                reason = f"{error.reason} (sheet {title!r}; only the first sheet is read)"
+                raise InputError(reason, path=name, line=number) from None
             continue
         if cells.count(None) == len(cells):  # a row at the end of the sheet can follow a million empty rows
             continue
@@ -272,9 +276,9 @@ def _workbook(path: Input, name: str, warn: Warn) -> Iterator[NumberedRecord]:
         )
 
 
-def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
-    """Yields the cells of a workbook's first sheet, row by row. A text that starts with ``=`` is returned as text, not
-    evaluated.
+def _sheet(path: Input, name: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yields the title of a workbook's first sheet and the cells of a row, for each row. A text that starts with ``=``
+    is returned as text, not evaluated.
     """
     data = read_bytes(path)
     with decoding("xlsx workbook", path):
@@ -286,7 +290,8 @@ def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
         raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
     with decoding("xlsx workbook", path):
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
-        yield from book.worksheets[0].iter_rows(values_only=True)
+        sheet = book.worksheets[0]
+        yield from ((sheet.title, cells) for cells in sheet.iter_rows(values_only=True))
 
 
 def refuse_zip(stream: BinaryIO, member: str, name: str) -> None:

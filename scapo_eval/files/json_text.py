@@ -155,6 +155,8 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
             reason = "not valid JSON; only vocabularies can be YAML"
         elif data.lstrip(b"[ \t\r\n").startswith(b"{'"):
             reason = "not valid JSON but a printed Python dict; write each record with json.dumps"
+        elif "after document" in why and data.split(b"\n")[line].rstrip().endswith((b"},", b"],")):
+            reason = "not valid JSON: a comma follows the record; remove the commas at the ends of lines"
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 

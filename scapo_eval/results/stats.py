@@ -134,7 +134,11 @@ def confidence_intervals(
         return bootstrap(table, metrics, resamples=resamples, seed=seed, confidence=confidence, kind=kind)
     if not resamples:
         return dict.fromkeys(metrics.formulas, Interval(None, None))
-    return intervals(linearized(table, metrics), confidence)
+    bounds = intervals(linearized(table, metrics), confidence)
+    for name, bound in bounds.items():  # Student's interval may include values that a ratio of counts cannot have
+        if bound.low is not None and bound.low < 0 and isinstance(metrics.formulas[name], Ratio):
+            bounds[name] = Interval(0.0, bound.high)
+    return bounds
 
 
 def bootstrap(

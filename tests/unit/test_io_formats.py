@@ -300,6 +300,17 @@ def test_workbook_cells(tmp_path: Path) -> None:
         list(read_answers(tmp_path / "a.xlsx"))
 
 
+def test_a_first_sheet_without_a_table_is_named(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "Notes"
+    book.active.append(["Made on Monday"])
+    book.create_sheet("Data").append(["index", "prediction"])
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r"two columns \(sheet 'Notes'; only the first sheet is read\)"):
+        recognize(tmp_path / "a.xlsx")
+
+
 def test_damaged_workbook_and_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     path = tmp_path / "a.xlsx"

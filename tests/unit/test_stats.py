@@ -19,7 +19,15 @@ from scapo_eval.results.counts import CountBuilder, CountTable
 from scapo_eval.results.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.results.results import Run
 from scapo_eval.results.signature import Signature
-from scapo_eval.results.stats import MIN_SHARED_IMAGES, bootstrap, holm, mcnemar, paired_differences, values
+from scapo_eval.results.stats import (
+    MIN_SHARED_IMAGES,
+    bootstrap,
+    confidence_intervals,
+    holm,
+    mcnemar,
+    paired_differences,
+    values,
+)
 
 Counts = NDArray[np.int64]
 
@@ -386,3 +394,13 @@ def test_drawing_images_one_by_one_has_the_distribution_of_the_multinomial(monke
         assert (draws[many].sum(axis=1) == 20).all()
     assert np.allclose(draws[20_000].mean(axis=0), draws[0].mean(axis=0), atol=0.1)
     assert np.allclose(np.cov(draws[20_000].T), np.cov(draws[0].T), atol=0.2)
+
+
+def test_the_interval_of_a_count_has_no_negative_values() -> None:
+    metrics = MetricSet(
+        "toy", ("facts", "answers"), {"avg": ratio("facts", "answers")}, plain_numbers=frozenset({"avg"})
+    )
+    table = CountTable(metrics.columns, ("a", "b", "c"), np.array([[0, 1], [3, 1], [5, 1]]))
+    low, high = (getattr(confidence_intervals(table, metrics)["avg"], side) for side in ("low", "high"))
+    assert low == 0
+    assert high > 8
