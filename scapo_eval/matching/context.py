@@ -262,9 +262,63 @@ def acts(text: str, start: int, end: int, verb: str) -> bool:
         start, end: Span of the noun.
         verb: Word after the noun, in lower case.
     """
+    if verb in _WITH_SEVERAL and _is_one_of_several(text, start, end + 1 + len(verb)):
+        return True
     if verb not in _IN_A_SCENE:
         return False
     return text[start:end].lower() in _COLLECTIVE or _CAUSES.search(text, max(0, start - 30), start) is not None
+
+
+# verbs that take no -s after several subjects; many of them are also nouns: "a dog walk"
+_WITH_SEVERAL = (_IN_A_SCENE - frozenset("bike cast dot fish line mount pile row shelter shop stack stick".split())) | (
+    frozenset(
+        """
+        argue bark bathe beg bite catch climb cool converse crawl cuddle dash dig doze drink embrace enter fetch fight
+        float glance graze greet hide hike howl hug hunt hurdle hurtle jog kiss land leave lick nuzzle paddle pant pass
+        pull push romp rummage run scratch shake share skateboard sledge slide slumber snack sniff snooze
+        snuggle sprint stalk step sunbathe touch trek tumble walk wait wrestle
+        """.split()
+    )
+)
+_JOINT = re.compile(
+    r"(?i)(?<=[\w,'\u2019])\s{1,3}(?:and|or|as\s{1,3}well\s{1,3}as|(?:along|together)\s{1,3}with)\s{1,3}"
+    r"(?:(?:an?|the|his|her|its|their|one|another|some|this|that)\s{1,3})?"
+    r"(?:(?!(?:of|in|on|at|with|by|near|from|for|to|is|are|was|were|has|have|an?|the|his|her|its|their)\s)"
+    r"(?![\w-]{1,30}(?:(?<!s)s|ing)\s)[\w-]{1,30},?\s{1,3}){0,3}$"
+)
+_BEFORE_JOINT = 90
+_ONLY_SUBJECTS = re.compile(
+    r"(?i)(?:^|[.!?;:\n,]|\b(?:while|as|where|when|and|but|how|because))[\s\"\u201c*_]{0,5}"
+    r"(?:(?:an?|the|his|her|its|their|one|two|three|four|five|several|some|many|another)\s{1,3})?"
+    r"(?:(?!(?:an?|the|his|her|its|their)\s)[\w-]{1,30}\s{1,3}){0,2}[\w-]{1,30}"
+    r"(?:\s{1,3}(?:in|on|with|of|by|near|from|at)\s{1,3}(?:(?:an?|the|his|her|its|their)\s{1,3})?"
+    r"(?:[\w-]{1,30}\s{1,3})?[\w-]{1,30})?,?$"
+)
+_NOUN_AFTER = re.compile(
+    r"(?i)[ \u00a0]{1,3}(?:is|are|was|were|has|had|can|could|will|would|may|might|seems?|appears?|begins?|starts?"
+    r"|breaks?|takes?|signs?|tracks?|paths?|areas?|parks?|trails?|courses?|zones?|rooms?|houses?|boards?|lessons?"
+    r"|schools?|clubs?|tickets?|stations?|scenes?|shows?|poses?)\b"
+)
+_PHRASE_ENDS = re.compile(r"[\"\u201d*_]{0,5}\s{0,3}(?:$|[.!?;:,)\n]|(?:and|or)\b)")
+
+
+def _is_one_of_several(text: str, start: int, verb_end: int) -> bool:
+    """Returns True if a noun is one of several subjects of the next word, as in "a man and a dog walk".
+
+    A verb without -s agrees with several subjects but not with the noun alone. The word is a noun if an auxiliary or
+    another noun follows it ("a cat and a dog walk sign"), or if the phrase ends after it and a verb may precede the
+    subjects ("the park offers a lawn and a dog walk").
+
+    Args:
+        text: A caption.
+        start: Offset of the first character of the noun.
+        verb_end: Offset after the last character of the next word.
+    """
+    begin = max(0, start - _BEFORE_JOINT)
+    joint = _JOINT.search(text, begin, start)
+    if not joint or _NOUN_AFTER.match(text, verb_end):
+        return False
+    return not _PHRASE_ENDS.match(text, verb_end) or _ONLY_SUBJECTS.search(text, begin, joint.start()) is not None
 
 
 _BARE = tuple(

@@ -322,6 +322,37 @@ def test_scopes_and_forms(text: str, left: list[str]) -> None:
     assert [surface for surface, use in uses(text) if use in ("claim", "question")] == left
 
 
+@pytest.mark.parametrize(
+    ("text", "claims"),
+    [
+        ("A man and a dog walk along the beach.", ["man", "dog"]),
+        ("A dog and a man walk", ["dog", "man"]),
+        ("A man and his dog rest.", ["man", "dog"]),
+        ("Two cats and a dog climb a hill together.", ["cats", "dog"]),
+        ("Man and dog fight.", ["Man", "dog"]),
+        ("A dog sits while a cat and a bird watch", ["dog", "cat", "bird"]),
+        ("A bus waits while a man and a dog stroll by", ["bus", "man", "dog"]),
+        ("A man, a cat, and a small brown dog sleep on a bench.", ["man", "cat", "dog", "bench"]),
+        ("A woman as well as a dog swim in the lake.", ["woman", "dog", "lake"]),
+        ("A man in a hat or a dog jump over a bench.", ["man", "hat", "dog", "bench"]),
+        ("A man and a dog chase birds.", ["man", "dog", "birds"]),
+        ("A man in a red hat and a dog walk.", ["man", "hat", "dog"]),
+        ("The dog walk is near a bench.", ["bench"]),
+        ("A cat fight breaks out.", []),
+        ("A man enjoys a bus ride.", ["man"]),
+        ("the dog race", []),
+        ("a man and a dog walk sign", ["man"]),
+        ("A leash and a dog walk are here.", []),
+        ("The park offers a bench and a dog walk.", ["bench"]),
+        ("There is a bench and a bus stop near the lake.", ["bench", "lake"]),
+        ("A bench and a table near a bus ride", ["bench", "table"]),
+    ],
+)
+def test_several_subjects_of_a_verb(text: str, claims: list[str]) -> None:
+    """A verb without -s agrees with several subjects, so the last subject does not modify the verb."""
+    assert kept(text, "visual") == claims
+
+
 def test_cues_that_are_mentions_and_guesses() -> None:
     matcher = AliasMatcher("coco80")
     for text, expected in {
