@@ -590,6 +590,28 @@ def is_there(rule: CueRule, text: str, end: int) -> bool:
     return not rule.of_t or text[max(0, end - 3) : end].lower() in _N_T
 
 
+def expresses(rule: CueRule, text: str, start: int, end: int) -> bool:
+    """Returns True if the words that a rule requires around its cue word are there. Mentions are not required.
+
+    Args:
+        rule: One of the rules of the cue word.
+        text: Caption in lower case.
+        start, end: Span of the cue word.
+    """
+    cue = rule.cue
+    if not is_there(rule, text, end):
+        return False
+    begins = compiled(cue.after).match(text, end) if cue.after else None
+    if not cue.only_back and (not cue.after or (begins and not begins.lastgroup)):
+        return True
+    return any(
+        (match := compiled(back.pattern).match(text, before)) and match.end() > start
+        for back in rule.backs
+        for before in range(max(0, start - back.within), start)
+        if text[before].isspace() and _said_of(back, text, before, before)
+    )
+
+
 def is_followed(rule: CueRule, text: str, end: int) -> bool:
     """Returns True if the text after the mention that ends at ``end`` matches the expression that the cue requires
     there.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ..base.types import Use
 from ..base.verdicts import Verdict
 from ..matching.near import NearMisses
-from ..matching.uses import cue_words, shipped_rules
+from ..matching.uses import CueRule, cue_words, expresses, shipped_rules
 from ..matching.visible import is_disguised, shown
 from ..matching.vocabulary import Vocabulary
 from .reward import RewardColumns
@@ -25,9 +25,25 @@ _WIDE_WORDS = re.compile(r"[^\s.,;:!?()\"]+")
 
 
 @lru_cache
-def _cues(use: Use) -> frozenset[str]:
-    rules = shipped_rules().rules
-    return frozenset(word for word, row in cue_words((use,)).items() if not rules[row].cue.behind)  # "I think"
+def _cues(use: Use) -> Mapping[str, Sequence[CueRule]]:
+    """Returns the rules of each word that may express a use."""
+    rules = shipped_rules()
+    return {
+        word: [rules.rules[k] for k in rules.of(row) if rules.rules[k].cue.use == use]
+        for word, row in cue_words((use,)).items()
+    }
+
+
+def _cues_in(text: str, words: Sequence[str], use: Use) -> int:
+    """Returns the number of words in a lower-case text that express a use, according to the words around them."""
+    cues = _cues(use)
+    if cues.keys().isdisjoint(words):
+        return 0
+    return sum(
+        any(expresses(rule, text, *word.span()) for rule in cues[word.group()])
+        for word in _WORDS.finditer(text)
+        if word.group() in cues
+    )
 
 
 @lru_cache(maxsize=4)
@@ -53,7 +69,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``repeated``: supported labels that an earlier piece has already named.
         - ``without_label``: pieces without a label, which incur the penalty ``r_reg``.
         - ``silent``: pieces with neither gain nor penalty.
-        - ``denials`` and ``hedges``: words that may express a denial or a hedge.
+        - ``denials`` and ``hedges``: words that express a denial or a hedge, together with the words around them.
         - ``questions`` and ``quotes``: question marks and quotations.
         - ``indefinites``: words that usually introduce an object, such as "a", "some" and "two".
         - ``near_misses``: words that resemble the name of a label but are misspelled.
@@ -65,7 +81,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
           kinds other than presence are counted.
     """
-    listed = [_WORDS.findall(response.lower()) for response in columns.responses]
+    lowered = [response.lower() for response in columns.responses]
+    listed = [*map(_WORDS.findall, lowered)]
     words = [word for response_words in listed for word in response_words]
     pairs = [list(zip(response_words, response_words[1:], strict=False)) for response_words in listed]
     hidden = sum(
@@ -84,8 +101,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "repeated": float(columns.rep.sum()),
         "without_label": float(((labels == 0) & ~columns.silent).sum()),
         "silent": float(columns.silent.sum()),
-        "denials": float(sum(map(_cues("negated").__contains__, words))),
-        "hedges": float(sum(map(_cues("hedged").__contains__, words))),
+        "denials": float(sum(_cues_in(text, words, "negated") for text, words in zip(lowered, listed, strict=True))),
+        "hedges": float(sum(_cues_in(text, words, "hedged") for text, words in zip(lowered, listed, strict=True))),
         "questions": float(sum(text.count("?") for text in columns.responses)),
         "quotes": sum(map(_quotes, columns.responses)),
         "indefinites": float(sum(map(_INDEFINITE.__contains__, words))),

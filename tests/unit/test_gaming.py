@@ -81,6 +81,24 @@ def test_general_words_leave_indefinites_without_labels() -> None:
     assert (general["labels"], general["indefinites"]) == (0, 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "denials"),
+    [
+        ("Dogs run. A dog runs.", 0),
+        ("A bench stands here. A dog is here.", 0),
+        ("Road signs stand near a dog.", 0),
+        ("A man takes part in a race, far from home, and has a hot dog.", 0),
+        ("There is no car. There isn't a dog.", 2),
+        ("A man is nowhere to be found.", 1),
+        ("The shop has run out of dogs.", 1),
+        ("There are few signs of people.", 1),
+        ("The bench is missing; the room is free of cats.", 2),
+    ],
+)
+def test_denials_are_words_that_deny(text: str, denials: int) -> None:
+    assert behavior_sums(gaming.reward_of(gaming.SETTINGS["default"]).batch(["1"], [text]))["denials"] == denials
+
+
 def test_sums_add_up_and_are_logged() -> None:
     reward = gaming.reward_of(gaming.SETTINGS["default"])
     responses = list(gaming.RESPONSES.values())
