@@ -22,7 +22,7 @@ from ..base.columns import MentionColumns
 from ..base.text import HYPHENS, fold, is_unspaced, join_of, word_spans
 from .context import CLOSED_WORDS, QUOTE_REACH
 from .trie import NO_END, AliasTrie
-from .visible import disguises, is_disguised
+from .visible import all_marked_up, disguises, is_disguised
 
 BATCH = 1024
 """Number of captions per NumPy pass. Much larger batches do not fit into the processor cache."""
@@ -193,11 +193,15 @@ class BatchMatcher:
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
+        plain = all_marked_up(texts)  # texts for the simple loop
         wide = [k for k, text in enumerate(texts) if not text.isascii()]
-        if not wide:
+        if not (wide or plain):
             return self._tables.find(texts)
         ascii_texts = list(texts)
-        plain: list[int] = []  # texts for the simple loop
+        for k in plain:
+            ascii_texts[k] = ""
+        wide = [k for k in wide if ascii_texts[k]]
+        marked_up = plain[:]
         for k, text in zip(wide, self._to_ascii([texts[k] for k in wide]), strict=True):
             ascii_texts[k] = text or ""
             if text is None:
@@ -214,6 +218,7 @@ class BatchMatcher:
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             found = found._replace(mentions=mentions, watched=watched, look=everywhere, plain=plain)
+        wide = sorted([*wide, *marked_up])
         return found._replace(marking=sorted({*found.marking, *wide}), wide=wide)
 
 

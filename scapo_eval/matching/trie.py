@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.text import GAP, fold, join_of, nfc_with_map, word_spans
-from .visible import plain_letters, without_breaks
+from .visible import displayed, has_markup
 from .vocabulary import PART, Vocabulary, alias_path
 
 NO_END = -1
@@ -147,17 +147,16 @@ class _Words(NamedTuple):
 
 
 def _words(text: str) -> _Words:
-    if text.isascii():
+    if text.isascii() and not has_markup(text):
         spans, lower = word_spans(text), fold(text)
         return _Words(text, spans, [lower[start:end] for start, end in spans], None)
-    body = plain_letters(text)
-    joined = without_breaks(body)
-    nfc_map = nfc_with_map(joined[0] if joined else body)
-    if joined:
-        places = joined[1]
-        body, starts, ends = nfc_map or (joined[0], range(len(places)), range(1, len(places) + 1))
-        nfc_map = (body, [places[start] for start in starts], [places[end - 1] + 1 for end in ends])
-    body = nfc_map[0] if nfc_map else body
+    visible = displayed(text)
+    nfc_map = nfc_with_map(visible[0] if visible else text)
+    if visible and nfc_map:
+        _, starts, ends = nfc_map
+        nfc_map = nfc_map[0], [visible[1][start] for start in starts], [visible[2][end - 1] for end in ends]
+    nfc_map = nfc_map or visible
+    body = nfc_map[0] if nfc_map else text
     spans = word_spans(body)
     return _Words(body, spans, [fold(body[start:end]) for start, end in spans], nfc_map)
 

@@ -12,7 +12,7 @@ from ..base.types import Use
 from ..base.verdicts import Verdict
 from ..matching.near import NearMisses
 from ..matching.uses import CueRule, cue_words, expresses, shipped_rules
-from ..matching.visible import is_disguised, shown
+from ..matching.visible import disguised_words, shown
 from ..matching.vocabulary import Vocabulary
 from .reward import RewardColumns
 
@@ -20,8 +20,8 @@ _WORDS = re.compile(r"[^\W_]+")
 _SINGLE_QUOTES = re.compile(r"(?<![^\W_])['\u2018](?=\S)[^'\u2018\u2019\n]{1,80}(?<=\S)['\u2019](?![^\W_])")
 """Quotations in single quotation marks, and not apostrophes, which have a letter before them."""
 
+_BLANK = " \u200b"  # in place of hidden characters
 _INDEFINITE = frozenset("a an another some several two three four five six seven eight nine ten".split())
-_WIDE_WORDS = re.compile(r"[^\s.,;:!?()\"]+")
 
 
 @lru_cache
@@ -73,7 +73,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``questions`` and ``quotes``: question marks and quotations.
         - ``indefinites``: words that usually introduce an object, such as "a", "some" and "two".
         - ``near_misses``: words that resemble the name of a label but are misspelled.
-        - ``disguised``: words that contain look-alike letters or zero-width characters.
+        - ``disguised``: words that contain look-alike letters, zero-width characters or markup.
         - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
           see.
         - ``pairs`` and ``distinct_pairs``: number of pairs of neighboring words, and number of distinct pairs within
@@ -86,11 +86,11 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     words = [word for response_words in listed for word in response_words]
     pairs = [list(zip(response_words, response_words[1:], strict=False)) for response_words in listed]
     hidden = sum(
-        sum(not seen.isspace() for seen in text) - sum(not seen.isspace() for seen in shown(text))
+        not written.isspace() and seen in _BLANK
         for text in columns.responses
-        if shown(text) is not text
+        if (visible := shown(text)) is not text
+        for written, seen in zip(text, visible, strict=True)
     )
-    wide = (word for text in columns.responses if not text.isascii() for word in _WIDE_WORDS.findall(text))
     names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
     return kind_sums(columns) | {
@@ -107,7 +107,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "quotes": sum(map(_quotes, columns.responses)),
         "indefinites": float(sum(map(_INDEFINITE.__contains__, words))),
         "near_misses": float(len(names.find(columns.responses))),
-        "disguised": float(sum(map(is_disguised, wide))),
+        "disguised": float(sum(map(disguised_words, columns.responses))),
         "hidden": float(hidden),
         "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
         "pairs": float(sum(map(len, pairs))),

@@ -25,7 +25,7 @@ from scapo_eval.matching.context import noun_behind
 from scapo_eval.matching.matcher_batch import BatchMatcher
 from scapo_eval.matching.trie import AliasTrie
 from scapo_eval.matching.uses import Reading
-from scapo_eval.matching.visible import plain_letters, shown, without_breaks
+from scapo_eval.matching.visible import displayed, plain_letters, shown
 
 Found = list[tuple[int, int, str]]
 
@@ -93,12 +93,12 @@ def offsets(text: str) -> list[int | None]:
 
 def slow_find(vocabulary: Vocabulary, text: str) -> Found:
     """Every match by brute force, of the text as it is read; ignore phrases take part and are omitted."""
-    text = plain_letters(shown(text))
-    joined = without_breaks(text)
-    if joined is None:
+    text = shown(text)
+    visible = displayed(text)
+    if visible is None:
         return slow_find_plain(vocabulary, text)
-    body, places = joined
-    return [(places[start], places[end - 1] + 1, label) for start, end, label in slow_find_plain(vocabulary, body)]
+    body, starts, ends = visible
+    return [(starts[start], ends[end - 1], label) for start, end, label in slow_find_plain(vocabulary, body)]
 
 
 def slow_find_plain(vocabulary: Vocabulary, text: str) -> Found:
