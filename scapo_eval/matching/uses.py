@@ -140,7 +140,7 @@ def unjudged(claims: Reading, texts: Iterable[str]) -> int | None:
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 6
+EDITION = 7
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -831,9 +831,13 @@ _UNSURE_LIST = re.compile(
     r"(?i)\"\w*(?:possibl[ey]|uncertain|unsure|probabl[ey]|maybe|likely|unconfirmed|low_confidence)\w*\":( )\[[^\[\]]*$"
 )
 _NUMBERED = re.compile(r"\n\s*\d+\.\s")
-_PLURAL = re.compile(r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b")
+_PLURAL = re.compile(
+    r"(?i)\s+(?:are|were|have|aren|weren|do|did)\b|\s?[:\u2013\u2014-]\s+(?:all|both|none|neither|each)\b"
+)
 _ACRONYM = re.compile("[^AEIOU]{3}|SUV|ATV|UTV|LED|UPS|HDTV")
-_JOINED = re.compile(r"(?i),\s+|\s+(?:and|or|nor)\s+(?:(?:the|an?|his|her|its|their|any|no)\s+)?")
+_JOINED = re.compile(
+    r"(?i)(?:,\s+(?:(?:and|or|nor)\s+)?|\s+(?:and|or|nor)\s+)(?:(?:the|an?|his|her|its|their|any|no)\s+)?"
+)
 # between the subject of a clause and another mention before its verb
 _OF_SUBJECT = re.compile(
     r"(?i)\s+(?:(?:of|on|in|at|by|near|beside|behind|under|from|with|for|next\s+to|in\s+front\s+of)"
