@@ -250,7 +250,7 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
     states = np.full((len(graphs), len(vocabulary.labels)), UNKNOWN, dtype=np.int8)
     for row, scene in enumerate(graphs.values()):
         known = {**dict.fromkeys(scene.complete, FALSE), **{label: int(n > 0) for label, n in scene.counts.items()}}
-        known |= {thing.label: TRUE for thing in scene.things}
+        known |= {label: TRUE for (label,) in _labels(scene)}
         states[row, [vocabulary.label_ids[label] for label in known]] = list(known.values())
     source = " + ".join(of_file.source for of_file in scenes)
     return PresenceOracle.from_matrix(states, list(graphs), vocabulary.labels, source=source)
@@ -270,7 +270,7 @@ def fact_of(claim: Claim) -> tuple[str, ...]:
 
 def _is_annotated(scene: SceneGraph | None) -> bool:
     """Returns False for a scene graph that contains at most answers to claims."""
-    return scene is not None and bool(scene.things or scene.counts or scene.complete)
+    return scene is not None and bool(scene.things or scene.counts or scene.complete or scene.at_least)
 
 
 class _Known:
@@ -344,7 +344,7 @@ def _answered(scene: SceneGraph, claim: Claim) -> State:
 
 def _presence(known: _Known, claim: Claim) -> State:
     scene = known.scene
-    if scene.counts.get(claim.label, 0) or claim.label in known.things:
+    if scene.counts.get(claim.label, 0) or claim.label in known.things or claim.label in (scene.at_least or ()):
         return TRUE
     return FALSE if claim.label in scene.counts or claim.label in scene.complete else UNKNOWN
 
@@ -355,7 +355,9 @@ def _count(known: _Known, claim: Claim) -> State:
     number = scene.counts.get(claim.label)
     exact = number is not None or (claim.label in scene.complete and not known.is_crowd(claim.label))
     if number is None:
-        number = len(known.things.get(claim.label, ()))
+        at_least = (scene.at_least or {}).get(claim.label, 0)
+        exact = exact and not at_least
+        number = at_least or len(known.things.get(claim.label, ()))
     if number < least:
         return FALSE if exact else UNKNOWN
     if most is None or (exact and number <= most):
@@ -519,7 +521,9 @@ def _listed(said: Sequence[str]) -> list[str]:
 def _number(scene: SceneGraph, label: str) -> str:
     """Returns a readable text that states how many objects have a label and whether all of them are annotated."""
     things = _of(scene, label)
-    number, complete = scene.counts.get(label, len(things)), label in scene.counts or label in scene.complete
+    at_least = (scene.at_least or {}).get(label, 0)
+    number = scene.counts.get(label, at_least or len(things))
+    complete = label in scene.counts or (label in scene.complete and not at_least)
     if not number:
         return f"no {label}" if complete else f"no {label} annotated"
     if any(thing.crowd for thing in things) and label not in scene.counts:
@@ -548,12 +552,14 @@ def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
 def _labels(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
     yield from ((thing.label,) for thing in scene.things)
     yield from ((label,) for label, number in scene.counts.items() if number)
+    yield from ((label,) for label in scene.at_least or ())
 
 
 def _counted(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
     crowds = {thing.label for thing in scene.things if thing.crowd}
     yield from ((label,) for label, number in scene.counts.items() if number)
-    yield from ((t.label,) for t in scene.things if t.label in scene.complete and t.label not in crowds)
+    exact = scene.complete - crowds - (scene.at_least or {}).keys()
+    yield from ((thing.label,) for thing in scene.things if thing.label in exact)
 
 
 def _attributes(scene: SceneGraph) -> Iterator[tuple[str, ...]]:

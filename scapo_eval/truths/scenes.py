@@ -10,7 +10,9 @@ The generic format is JSON Lines or another file of records, with one image per 
 
 Only ``image_id`` and ``objects`` are required. ``claims`` contains a judge's answers (``scapo-eval judge claims``).
 ``complete`` lists the labels whose objects are all annotated. For all other labels, the image may contain objects that
-are not listed. ``counts`` contains exact numbers of objects. A box consists of x, y, width and height in pixels.
+are not listed. ``counts`` contains exact numbers of objects. A name that is narrower than its label, such as "man" for
+*person*, does not complete the label, and its number is a lower bound. A box consists of x, y, width and height in
+pixels.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from . import scenes_visual_genome as visual_genome
 from .claim_matrix import ClaimMatrix
 from .references import References
 from .truth_coco import is_coco
+from .whole_names import names_all, singular
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
 """Possible answers of a judge. ``absent`` means that the object is missing, so claims about its attributes are
@@ -87,6 +90,7 @@ class SceneGraph(NamedTuple):
         answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. The judge's
             answers are used only for claims that the other data of the scene graph does not decide.
         by_references: True if ``answers`` are not a judge's answers, but the claims of reference captions.
+        at_least: Mapping from labels to lower bounds above the number of listed objects, from numbers of narrower names.
     """
 
     width: float
@@ -97,6 +101,7 @@ class SceneGraph(NamedTuple):
     complete: frozenset[str]
     answers: Mapping[ClaimKey, State] | None = None
     by_references: bool = False
+    at_least: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,6 +265,7 @@ class _Reader:
         self.labels = vocabulary.label_ids
         self.aliases = vocabulary.aliases
         self.unnamed = Counter[str]()
+        self.narrower = Counter[str]()
         self.outside = 0
         self.first_outside = ""
         self.confirms = False
@@ -277,6 +283,10 @@ class _Reader:
             names = ", ".join(f"'{name}'" for name, _ in self.unnamed.most_common(5))
             unused = f"{self.unit} not used, because their names are not in the vocabulary"
             yield f"{self.source}: {unused}: {self.unnamed.total()} ({names})"
+        if self.narrower:
+            names = ", ".join(name for name, _ in self.narrower.most_common(5))
+            bounds = "names in 'complete' and 'counts' that are narrower than their label, so they give lower bounds"
+            yield f"{self.source}: {bounds}: {self.narrower.total()} ({names})"
         if self.outside:
             unused = "boxes not used, because they exceed their image"
             yield f"{self.source}: {unused}: {self.outside} (first: {self.first_outside})"
@@ -415,7 +425,7 @@ class _Reader:
         if not isinstance(record.get("objects"), list):
             raise ValueError("not a scene graph: 'objects' must be a list")
         width, height = (_checked(record, name, _is_size, "a number >= 0", 0) for name in ("width", "height"))
-        things, place = list[Thing](), dict[int, int]()
+        things, words_of_things, place = list[Thing](), list[str](), dict[int, int]()
         for k, given in enumerate(record["objects"]):
             if not isinstance(given, Mapping):
                 raise ValueError(
@@ -431,6 +441,7 @@ class _Reader:
             crowd = _checked(given, "crowd", lambda value: value in (0, 1), "true or false", False)
             text = _checked(given, "text", lambda value: isinstance(value, str), "a string", "")
             things.append(Thing(label, attributes, box, bool(crowd), text))
+            words_of_things.append(singular(given["name"]))
         relations = []
         for given in _checked(record, "relations", _is_list, "a list", ()):
             subject, predicate, other = given["subject"], given["predicate"], given["object"]
@@ -440,25 +451,64 @@ class _Reader:
                 raise ValueError(f"'predicate' of a relation must be a string, found {short_repr(predicate)}")
             if subject in place and other in place:
                 relations.append((place[subject], " ".join(predicate.casefold().split()), place[other]))
-        counts = {}
-        listed = Counter(thing.label for thing in things)
-        for name, number in (record.get("counts") or {}).items():
+        counts, at_least = self.counts(record.get("counts") or {}, things, words_of_things)
+        names = _checked(record, "complete", _is_list, "a list", ())
+        complete = frozenset(
+            label for name in names if (label := self.label(name)) is not None and self.is_whole(name, label)
+        )
+        answers: dict[ClaimKey, State] = {}
+        for claim, state in filter(None, map(self.answer, _checked(record, "claims", _is_list, "a list", ()))):
+            if answers.setdefault(claim, state) != state:
+                raise ValueError(f"two different answers to the claim {' '.join(filter(None, claim))!r}")
+        return SceneGraph(
+            width, height, tuple(things), tuple(relations), counts, complete, answers, at_least=at_least or None
+        )
+
+    def is_whole(self, name: str, label: str) -> bool:
+        """Returns True if a name denotes every object with a label. Narrower names are counted."""
+        is_whole = names_all(name, label)
+        if not is_whole:
+            self.narrower[f"'{name}' of '{label}'"] += 1
+        return is_whole
+
+    def counts(
+        self, given: Mapping[str, Any], things: Sequence[Thing], words: Sequence[str]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Returns the exact numbers of objects by label, and the lower bounds that follow from narrower names.
+
+        Args:
+            given: Mapping from names to numbers.
+            things: Objects of the scene graph.
+            words: Name of each object in the singular.
+        """
+        listed, called = Counter(thing.label for thing in things), Counter(words)
+        exact, narrower = dict[str, tuple[str, int]](), dict[str, dict[str, tuple[str, int]]]()
+        for name, number in given.items():
             if not _is_index(number):
                 raise ValueError(
                     f"a count must be a non-negative whole number, found {short_repr(number)} for '{name}'"
                 )
             label = self.label(name)
-            if label is not None and number < listed[label]:
-                raise ValueError(f"the count of '{name}' is {number}, but {listed[label]} objects have this name")
-            if label is not None:
-                counts[label] = number
-        names = _checked(record, "complete", _is_list, "a list", ())
-        complete = frozenset(label for name in names if (label := self.label(name)) is not None)
-        answers: dict[ClaimKey, State] = {}
-        for claim, state in filter(None, map(self.answer, _checked(record, "claims", _is_list, "a list", ()))):
-            if answers.setdefault(claim, state) != state:
-                raise ValueError(f"two different answers to the claim {' '.join(filter(None, claim))!r}")
-        return SceneGraph(width, height, tuple(things), tuple(relations), counts, complete, answers)
+            if label is None:
+                continue
+            is_whole, word = self.is_whole(name, label), singular(name)
+            present = listed[label] if is_whole else called[word]
+            if number < present:
+                raise ValueError(f"the count of '{name}' is {number}, but {present} objects have this name")
+            rank = exact if is_whole else narrower.setdefault(label, {})
+            other, its = rank.setdefault(label if is_whole else word, (name, number))
+            if its != number:
+                raise ValueError(f"the counts of '{other}' ({its}) and '{name}' ({number}) contradict each other")
+        at_least = dict[str, int]()
+        for label, numbers in narrower.items():
+            name, number = max(numbers.values(), key=lambda each: each[1])
+            if label in exact and exact[label][1] < number:
+                whole, its = exact[label]
+                raise ValueError(f"the counts of '{whole}' ({its}) and '{name}' ({number}) contradict each other")
+            of_things = (word for thing, word in zip(things, words, strict=True) if thing.label == label)
+            others = sum(word not in numbers and not names_all(word, label) for word in of_things)
+            at_least[label] = max(listed[label], sum(number for _, number in numbers.values()) + others)
+        return {label: number for label, (_, number) in exact.items()}, {k: n for k, n in at_least.items() if n > listed[k]}
 
     def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
         """Returns a claim and the judge's answer, or None if the vocabulary lacks a label of the claim."""

@@ -242,3 +242,54 @@ def test_faulty_scene_graphs(changes: dict[str, Any], reason: str) -> None:
 def test_an_image_twice() -> None:
     with pytest.raises((InputError, InputErrors), match="appears twice"):
         Scenes.load(Records("graph", [GRAPH, GRAPH]), VOCABULARY)
+
+
+MAN, WOMAN = {"name": "man"}, {"name": "woman"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "kind", "states"),
+    [
+        ({"counts": {"man": 2, "woman": 1}}, "Three people. At least three people. Two people.", "count", [-1, 1, -1]),
+        ({"counts": {"woman": 1, "man": 2}}, "One person.", "count", [0]),
+        ({"counts": {"man": 2, "men": 2}}, "At least three people.", "count", [-1]),
+        ({"counts": {"man": 2, "person": 4}}, "Three people. Four people.", "count", [-1, 1]),
+        ({"counts": {"people": 4, "person": 4}}, "Four people.", "count", [1]),
+        ({"counts": {"sofas": 2}}, "Three couches.", "count", [0]),
+        ({"counts": {"man": 0}}, "A woman. A man.", "presence", [-1, -1]),
+        ({"counts": {"man": 1}}, "A woman.", "presence", [1]),
+        ({"complete": ["man"]}, "A woman.", "presence", [-1]),
+        ({"complete": ["people"]}, "A woman.", "presence", [0]),
+        ({"objects": [MAN, MAN, WOMAN], "counts": {"man": 2}}, "Three people. At least three people.", "count", [-1, 1]),
+        ({"objects": [MAN, MAN, WOMAN], "counts": {"man": 5}}, "At least six people.", "count", [1]),
+        ({"objects": [{"name": "people"}], "counts": {"man": 5}}, "At least six people.", "count", [-1]),
+        ({"objects": [MAN], "counts": {"woman": 1}, "complete": ["person"]}, "Two people.", "count", [-1]),
+    ],
+)  # fmt: skip
+def test_narrower_names_neither_complete_nor_count_a_label(
+    changes: dict[str, Any], text: str, kind: str, states: list[int]
+) -> None:
+    scenes = graph(**{"objects": [], "relations": [], "counts": {}, "complete": [], **changes})
+    assert verdicts(text, ClaimOracle(VOCABULARY, scenes=(scenes,)), kind) == states
+
+
+def test_narrower_names_are_noted_and_are_no_known_counts() -> None:
+    scenes = graph(objects=[], relations=[], counts={"man": 2}, complete=["woman"])
+    oracle = ClaimOracle(VOCABULARY, scenes=(scenes,))
+    assert oracle.facts(7, "presence") == {("person",)}
+    assert oracle.facts(7, "count") == frozenset()
+    assert "lower bounds: 2 ('man' of 'person', 'woman' of 'person')" in scenes.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"people": 2, "person": 3}, r"the counts of 'people' \(2\) and 'person' \(3\) contradict each other"),
+        ({"man": 2, "men": 3}, r"the counts of 'man' \(2\) and 'men' \(3\) contradict each other"),
+        ({"man": 3, "person": 2}, r"the counts of 'person' \(2\) and 'man' \(3\) contradict each other"),
+        ({"man": 1}, "the count of 'man' is 1, but 2 objects have this name"),
+    ],
+)
+def test_counts_that_contradict_each_other(counts: dict[str, int], reason: str) -> None:
+    with pytest.raises(InputErrors, match=f"graph:1: {reason}"):
+        graph(objects=[MAN, MAN], relations=[], counts=counts)
