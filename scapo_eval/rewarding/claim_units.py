@@ -8,7 +8,7 @@ presence ("at least one dog", "up to ten dogs") is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, overload
 
@@ -29,6 +29,7 @@ from ..truths.scenes import Scenes
 _INVERSE = {"right of": "left of", "below": "above"}
 _ONE_OR_MORE = ("1+", "1-")
 _COUNT = KINDS.index("count")
+_OF_OBJECTS = KINDS.index("attribute"), KINDS.index("relation")
 
 
 class Unit(NamedTuple):
@@ -91,6 +92,7 @@ class UnitReader:
         texts: Sequence[str],
         mentions: MentionColumns,
         uses: NDArray[np.uint8],
+        presence: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int8]],
     ) -> UnitColumns:
         """Returns the claims of n texts.
 
@@ -99,6 +101,8 @@ class UnitReader:
             texts: n texts.
             mentions: All mentions in the texts.
             uses: (mentions,) array with the position of each mention's use in :data:`~scapo_eval.matching.uses.USES`.
+            presence: Function that returns the (cells,) states of cells, which are given by the (cells,) indices of
+                their texts and label ids. A claim about an attribute or relation of an absent object is unknown.
         """
         found = self.extractor.columns(texts, mentions, uses)
         images = dict[str, int]()
@@ -112,15 +116,37 @@ class UnitReader:
         # each distinct claim about an image is judged once
         asked = image_of[found.caption[rows]] * len(claims) + content
         distinct, which = np.unique(asked, return_inverse=True)
-        of_image, claim_of = np.divmod(distinct, max(len(claims), 1))
+        image_at, claim_of = np.divmod(distinct, max(len(claims), 1))
         states = list[State]()
-        begins = np.searchsorted(of_image, np.arange(len(images) + 1)).tolist()
-        for image, begin, end in zip(images, begins, begins[1:], strict=False):
-            states += self.oracle.states_in(image, [claims[claim] for claim in claim_of[begin:end].tolist()])
+        begins = np.searchsorted(image_at, np.arange(len(images) + 1)).tolist()
+        present = self._presence(found, rows[np.isin(found.kind[rows], _OF_OBJECTS)], image_of, presence)
+        for at, (image, begin, end) in enumerate(zip(images, begins, begins[1:], strict=False)):
+            of_image = [claims[claim] for claim in claim_of[begin:end].tolist()]
+            states += self.oracle.states_in(image, of_image, present.get(at))
         state = np.array(states, dtype=np.int8)[which]
         unit, first = self._units(content, parts, state)
         units = _Units([claims[at] for at in content[first].tolist()], state[first].tolist())
         return UnitColumns(found.caption[rows], found.start[rows], unit, state, units)
+
+    def _presence(
+        self,
+        found: ClaimColumns,
+        rows: NDArray[np.int64],
+        image_of: NDArray[np.int64],
+        presence: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int8]],
+    ) -> dict[int, dict[str, State]]:
+        """Returns a mapping from the number of each image to the states of the labels in the given claims."""
+        labels = self.extractor.matcher.vocabulary.labels
+        text, label = np.tile(found.caption[rows], 2), np.concatenate([found.label[rows], found.other[rows]])
+        cells = image_of[text] * len(labels) + label
+        _, first = np.unique(np.where(label < 0, -1, cells), return_index=True)
+        text, label = (column[first[label[first] >= 0]] for column in (text, label))
+        states = dict[int, dict[str, State]]()
+        for image, name, state in zip(
+            image_of[text].tolist(), label.tolist(), presence(text, label).tolist(), strict=True
+        ):
+            states.setdefault(image, {})[labels[name]] = state
+        return states
 
     def _contents(
         self, found: ClaimColumns, rows: NDArray[np.int64]

@@ -732,7 +732,13 @@ class SubsentenceReward:
         claims = self._claims(texts, read, spans, owner, rows)
         units: Sequence[Unit] = ()
         if self._units is not None:
-            beyond = self._units.read(image_ids, read.answers, read.mentions, read.all_uses)
+            beyond = self._units.read(
+                image_ids,
+                read.answers,
+                read.mentions,
+                read.all_uses,
+                lambda text, label: self._states(rows[text], label),
+            )
             claims, units = claims.beside(beyond, spans, owner, texts, len(self.truth.vocabulary.labels)), beyond.units
         n_pieces = len(owner)
         new, rep = (
@@ -860,9 +866,13 @@ class SubsentenceReward:
 
     def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Returns a (cells,) mask of the cells whose label is absent from the image."""
-        state = self.truth.values(rows, label)
-        absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
+        absent: NDArray[np.bool_] = self._states(rows, label) == 0
         return absent
+
+    def _states(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Returns the (cells,) states of cells: 1 for present, 0 for absent, -1 for unknown."""
+        value = self.truth.values(rows, label)
+        return np.where(value >= 0, value >= 0.5, -1).astype(np.int8)
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
         """Returns, for each piece, the share of its gain for new labels that it receives, or a single share for all

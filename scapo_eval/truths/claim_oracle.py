@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,12 +152,31 @@ class ClaimOracle:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about an image."""
         return self.states_in(canonical_image_id(image_id), [claim])[0]
 
-    def states_in(self, image: str, claims: Iterable[Claim]) -> list[State]:
-        """Returns the states of several claims about the image with a given canonical id."""
+    def states_in(
+        self, image: str, claims: Iterable[Claim], presence: Mapping[str, State] | None = None
+    ) -> list[State]:
+        """Returns the states of several claims about the image with a given canonical id.
+
+        Args:
+            image: Canonical image id.
+            claims: Claims about the image.
+            presence: States of labels according to a source that precedes those of the oracle.
+        """
         scenes = self._scenes_of(image)
-        if len(scenes) == 1 and self.presence is None:
-            return list(map(scenes[0].state, claims))
-        return [next(self._asked(image, claim), (UNKNOWN, None))[0] for claim in claims]
+        if len(scenes) == 1 and self.presence is None and not presence and not scenes[0].scene.answers:
+            return list(map(scenes[0].state, claims))  # nothing else can decide a claim about an absent label
+        absent = {label: state == FALSE for label, state in (presence or {}).items() if state != UNKNOWN}
+
+        def is_absent(label: str) -> bool:
+            if label not in absent:
+                absent[label] = self._is_absent(image, label)
+            return absent[label]
+
+        return [next(self._asked(image, claim, is_absent), (UNKNOWN, None))[0] for claim in claims]
+
+    def _is_absent(self, image: str, label: str) -> bool:
+        """Returns True if the first source that decides whether a label is present decides that it is absent."""
+        return next(self._asked(image, _present(label)), (UNKNOWN, None))[0] == FALSE
 
     def probabilities(
         self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]
@@ -209,13 +228,23 @@ class ClaimOracle:
             if known is None:
                 return f"the ground truth {'has' if state else 'has no'} {claim.label}"
             return _said(known, claim)
+        if claim.kind in _OF_OBJECTS:
+            for label in filter(None, (claim.label, claim.other)):
+                if self._is_absent(image, label):
+                    return self.evidence(image, _present(label))
         said = (_said(known, claim) for known in self._scenes_of(image))
         return "; ".join(dict.fromkeys(filter(None, said)))
 
-    def _asked(self, image: str, claim: Claim) -> Iterator[tuple[State, _Known | None]]:
+    def _asked(
+        self, image: str, claim: Claim, is_absent: Callable[[str], bool] | None = None
+    ) -> Iterator[tuple[State, _Known | None]]:
         """Yields each known answer to a claim, together with the scene graph that gives the answer, or None for the
-        presence oracle.
+        presence oracle. No answer about an attribute or relation of an absent object is used.
         """
+        if claim.kind in _OF_OBJECTS:
+            is_absent = is_absent or partial(self._is_absent, image)
+            if any(map(is_absent, filter(None, (claim.label, claim.other)))):
+                return
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:
@@ -226,6 +255,16 @@ class ClaimOracle:
             state = known.state(claim)
             if state != UNKNOWN:
                 yield state, known
+
+
+_OF_OBJECTS = frozenset(("attribute", "relation"))
+"""Claim kinds that are unknown if an object of the claim is absent."""
+
+
+@lru_cache(maxsize=1 << 12)
+def _present(label: str) -> Claim:
+    """Returns the claim that a label is present."""
+    return Claim("presence", label, "", "", "", 0, 0, "claim", ())
 
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:

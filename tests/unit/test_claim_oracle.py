@@ -293,3 +293,37 @@ def test_narrower_names_are_noted_and_are_no_known_counts() -> None:
 def test_counts_that_contradict_each_other(counts: dict[str, int], reason: str) -> None:
     with pytest.raises(InputErrors, match=f"graph:1: {reason}"):
         graph(objects=[MAN, MAN], relations=[], counts=counts)
+
+
+ABSENT_DOG: list[dict[str, Any]] = [
+    {"complete": ["dog", "bus"], "objects": [{"name": "bus"}]},
+    {"claims": [{"kind": "presence", "label": "dog", "answer": "no"}], "objects": [{"name": "bus"}]},
+    {"counts": {"dog": 0}, "objects": [{"name": "bus"}]},
+]
+JUDGED_DOG = [
+    {"kind": "attribute", "label": "dog", "value": "brown", "answer": "no"},
+    {"kind": "relation", "label": "dog", "value": "on", "other": "bus", "answer": "no"},
+    {"kind": "relation", "label": "bus", "value": "below", "other": "dog", "answer": "yes"},
+    {"kind": "count", "label": "dog", "value": "2", "answer": "no"},
+]
+
+
+@pytest.mark.parametrize("absent", ABSENT_DOG)
+def test_attributes_and_relations_of_absent_objects_are_unknown(absent: dict[str, Any]) -> None:
+    text = "A brown dog on a bus. A bus below a dog."
+    first, judge = graph(**{"counts": {}, "relations": [], **absent}), graph(objects=[], relations=[], claims=JUDGED_DOG)
+    oracle = ClaimOracle(VOCABULARY, scenes=(first, judge))
+    for kind in ("attribute", "relation"):
+        assert set(verdicts(text, oracle, kind)) == {-1}
+    assert verdicts("Two dogs.", oracle, "count") == [0]
+    claim = next(claim for claim in EXTRACTOR.find(text) if claim.kind == "attribute")
+    assert oracle.evidence(7, claim) == oracle.evidence(7, EXTRACTOR.find("A dog.")[0])
+    in_one = graph(**{"counts": {}, "relations": [], **absent, "claims": [*absent.get("claims", ()), *JUDGED_DOG]})
+    assert set(verdicts(text, ClaimOracle(VOCABULARY, scenes=(in_one,)), "relation")) == {-1}
+
+
+def test_the_presence_oracle_decides_which_objects_are_absent() -> None:
+    judge = graph(objects=[], relations=[], counts={}, complete=["dog"], claims=JUDGED_DOG)
+    for labels, state in ((["bus"], -1), (["bus", "dog"], 0)):
+        oracle = ClaimOracle(VOCABULARY, PresenceOracle.from_objects({7: labels}), (judge,))
+        assert verdicts("A brown dog.", oracle, "attribute") == [state]

@@ -15,6 +15,7 @@ from scapo_eval.claiming.claim import KINDS, Claim
 from scapo_eval.claiming.extract import ClaimExtractor
 from scapo_eval.claiming.rules import MEMORY
 from scapo_eval.cli.main import main
+from scapo_eval.files.records import Records
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.rewarding.batch import log_metrics, reward_from_environment
 from scapo_eval.rewarding.functions import reward_fn
@@ -272,3 +273,16 @@ def test_probabilities_of_labels_that_no_response_claims(config: RewardConfig | 
     assert [reward(["1"], [text])[0].total for text in texts] == pytest.approx(totals)
     mixed = reward(["1"] * 2, ["A nice day.", "A dog. A horse."])
     assert mixed[1].total == pytest.approx(reward(["1"], ["A dog. A horse."])[0].total)
+
+
+@pytest.mark.parametrize(("present", "hal"), [(["bus"], 1), (["bus", "dog"], 2)])
+def test_attributes_and_relations_of_absent_objects_are_not_penalized(present: list[str], hal: int) -> None:
+    answers = [
+        {"kind": "attribute", "label": "dog", "value": "brown", "answer": "no"},
+        {"kind": "relation", "label": "dog", "value": "on", "other": "bus", "answer": "no"},
+    ]
+    scenes = Records("judge", [{"image_id": 7, "objects": [], "claims": answers}])
+    config = RewardConfig(kinds=KINDS, scenes=scenes)
+    truth = PresenceOracle.from_objects({7: present}, labels=["bus", "dog"])
+    (result,) = SubsentenceReward("open400", truth, config)([7], ["A brown dog on a bus."])
+    assert sum(part.hal for part in result.parts) == hal
