@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,23 @@ class ClaimCue:
     fails: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class ColorCue:
+    """Color words that people may use for the same object although the words differ.
+
+    Attributes:
+        words: The color words.
+        of: Colors of which each word names a shade.
+        like: Colors that each word neither implies nor excludes.
+        examples: Mapping from ``holds``, ``unknown`` and ``fails`` to pairs of an annotation's and a caption's words.
+    """
+
+    words: frozenset[str]
+    of: frozenset[str]
+    like: frozenset[str]
+    examples: Mapping[str, tuple[tuple[str, str], ...]]
+
+
 @dataclass(frozen=True)
 class ClaimCues:
     """The content of ``cues.yaml``.
@@ -46,6 +63,7 @@ class ClaimCues:
         phrases: Words of each relational phrase, together with the cue and the value of the phrase. The longest phrases
             come first.
         sets: Mapping from the name of each word list that is not a cue to the words in the list.
+        colors: Color words that overlap in meaning with others.
         fingerprint: Hash of the file's content without examples and comments.
     """
 
@@ -53,7 +71,40 @@ class ClaimCues:
     words: Mapping[str, Mapping[str, tuple[ClaimCue, str]]]
     phrases: tuple[tuple[tuple[str, ...], ClaimCue, str], ...]
     sets: Mapping[str, frozenset[str]]
+    colors: tuple[ColorCue, ...]
     fingerprint: str
+
+    @cached_property
+    def color_words(self) -> frozenset[str]:
+        """The canonical words for colors."""
+        return frozenset(value for cue, value in self.words["attributes"].values() if cue.category == "color")
+
+    @cached_property
+    def shades(self) -> Mapping[str, frozenset[str]]:
+        """Mapping from each color to the words for its shades, including the color itself."""
+        return _related(self.color_words, [(a, word) for cue in self.colors for word in cue.words for a in cue.of])
+
+    @cached_property
+    def overlaps(self) -> Mapping[str, frozenset[str]]:
+        """Mapping from each color to the words that do not exclude it. The relation is symmetric."""
+        pairs = [(a, b) for cue in self.colors for a in cue.words for b in cue.words | cue.of | cue.like]
+        return _related(self.color_words, [*pairs, *((b, a) for a, b in pairs)])
+
+
+def _related(colors: frozenset[str], pairs: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Returns a mapping from each color to itself and the words that the pairs relate to it."""
+    related = {color: {color} for color in colors}
+    for color, word in pairs:
+        related[color].add(word)
+    return {color: frozenset(words) for color, words in related.items()}
+
+
+def _color_cue(entry: Mapping[str, Any], colors: frozenset[str]) -> ColorCue:
+    words, of, like = (frozenset(entry.get(key, "").split()) for key in ("words", "of", "like"))
+    if "any" in like:
+        like = colors - like
+    examples = {key: tuple(tuple(pair.split(": ")) for pair in entry[key]) for key in ("holds", "unknown", "fails")}
+    return ColorCue(words, of, like, examples)
 
 
 @cache
@@ -65,6 +116,7 @@ def shipped_claim_cues() -> ClaimCues:
     phrases = list[tuple[tuple[str, ...], ClaimCue, str]]()
     decisive = list[str]()
     sets = dict[str, frozenset[str]]()
+    entries_of_colors = document.pop("colors")
     for group, entries in document.items():
         if group in ("at_least", "at_most", "about"):
             sets[group] = frozenset(entries)
@@ -89,5 +141,8 @@ def shipped_claim_cues() -> ClaimCues:
                         phrases.append((tuple(word.split()), cue, cue.value or word))
                     words.setdefault(group, {})[word] = cue, cue.value or word
     phrases.sort(key=lambda phrase: -len(phrase[0]))
+    known = frozenset(value for cue, value in words["attributes"].values() if cue.category == "color")
+    colors = tuple(_color_cue(entry, known) for entry in entries_of_colors)
+    decisive += [repr([sorted(part) for part in (cue.words, cue.of, cue.like)]) for cue in colors]
     rest = [f"{name}: {' '.join(sorted(listed))}" for name, listed in sorted(sets.items())]
-    return ClaimCues(tuple(cues), words, tuple(phrases), sets, digest([*decisive, *rest]))
+    return ClaimCues(tuple(cues), words, tuple(phrases), sets, colors, digest([*decisive, *rest]))

@@ -8,7 +8,7 @@ only under the following conditions:
   count only some of the objects, further objects do not make the claim false. Crowds, and labels whose objects are not
   all annotated, yield only a lower bound on the number of objects.
 - **attribute**: a claim is true if an object with the label has the attribute. A claim about color is false if every
-  object with the label has other colors.
+  object with the label has other colors, none of which may describe the same surface (``colors`` in ``cues.yaml``).
 - **relation**: a claim is true if the scene graph contains the relation. The relations left, right, above and below are
   determined from the boxes if the box centers are more than a tenth of the image size apart. Relations between touching
   objects (on, in, holding, wearing...) are false if no boxes of the two labels are close to each other. The position of
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -405,26 +405,21 @@ def _count(known: _Known, claim: Claim) -> State:
 
 
 def _attribute(known: _Known, claim: Claim) -> State:
-    said = known.attributes(claim.label)
-    if any(claim.value in words for words in said):
+    said, cues = known.attributes(claim.label), shipped_claim_cues()
+    shades = cues.shades.get(claim.value, {claim.value})
+    if any(not words.isdisjoint(shades) for words in said):
         return TRUE
     if claim.category != "color" or not said or claim.label not in known.scene.complete:
         return UNKNOWN
-    colored = all(words & _colors() for words in said) and not known.is_crowd(claim.label)
-    return FALSE if colored else UNKNOWN
+    overlapping = cues.overlaps[claim.value]
+    others = (words & cues.color_words and words.isdisjoint(overlapping) for words in said)
+    return FALSE if all(others) and not known.is_crowd(claim.label) else UNKNOWN
 
 
 def _canonical(word: str) -> str:
     cues = shipped_claim_cues().words
     entry = cues["attributes"].get(word) or cues["doing"].get(word)
     return entry[1] if entry else word
-
-
-@cache
-def _colors() -> frozenset[str]:
-    return frozenset(
-        value for cue, value in shipped_claim_cues().words["attributes"].values() if cue.category == "color"
-    )
 
 
 def _relation(known: _Known, claim: Claim) -> State:

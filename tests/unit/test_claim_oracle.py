@@ -13,6 +13,7 @@ import pytest
 
 from scapo_eval import ClaimExtractor, InputError, PresenceOracle, Vocabulary
 from scapo_eval.base.errors import InputErrors
+from scapo_eval.claiming.cues import shipped_claim_cues
 from scapo_eval.files.records import Records
 from scapo_eval.truths.claim_oracle import ClaimOracle
 from scapo_eval.truths.scenes import Scenes
@@ -327,3 +328,30 @@ def test_the_presence_oracle_decides_which_objects_are_absent() -> None:
     for labels, state in ((["bus"], -1), (["bus", "dog"], 0)):
         oracle = ClaimOracle(VOCABULARY, PresenceOracle.from_objects({7: labels}), (judge,))
         assert verdicts("A brown dog.", oracle, "attribute") == [state]
+
+
+COLORS = [
+    (annotated, claimed, state)
+    for cue in shipped_claim_cues().colors
+    for state, pairs in zip((1, -1, 0), map(cue.examples.__getitem__, ("holds", "unknown", "fails")), strict=True)
+    for annotated, claimed in pairs
+]
+
+
+@pytest.mark.parametrize(("annotated", "claimed", "state"), COLORS)
+def test_colors_read_their_examples(annotated: str, claimed: str, state: int) -> None:
+    scenes = graph(objects=[{"name": "car", "attributes": [annotated]}], relations=[])
+    assert verdicts(f"A {claimed} car.", ClaimOracle(VOCABULARY, scenes=(scenes,)), "attribute") == [state]
+
+
+def test_colors_of_several_objects() -> None:
+    for others, state in ((["white"], 0), (["dark"], -1), (["maroon"], 1), ([], -1)):
+        objects = [{"name": "car", "attributes": words} for words in (["blue", "large"], others)]
+        oracle = ClaimOracle(VOCABULARY, scenes=(graph(objects=objects, relations=[]),))
+        assert verdicts("A red car.", oracle, "attribute") == [state]
+
+
+def test_color_words_are_colors() -> None:
+    cues = shipped_claim_cues()
+    assert all(cue.words | cue.of | cue.like <= cues.color_words for cue in cues.colors)
+    assert all(color in cues.overlaps[word] for color, words in cues.overlaps.items() for word in words)
