@@ -1,7 +1,7 @@
 """Claims of count, attribute, relation and text that Eq. 1 rewards, with their content, position and verdict.
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
-count, and "left of" and "right of" with swapped objects state the same relation. False claims, in contrast, are
+count, and "left of" and "right of" with swapped objects state the same relation, as do "on" and "above". False claims, in contrast, are
 distinguished by their exact content, and each distinct false claim is penalized. A count that states hardly more than
 presence ("at least one dog", "up to ten dogs") is not counted.
 """
@@ -21,12 +21,13 @@ from ..base.types import State, Use
 from ..claiming.claim import KINDS, Claim, ClaimKind
 from ..claiming.cues import shipped_claim_cues
 from ..claiming.extract import ClaimColumns, ClaimExtractor
+from ..claiming.reduce import SYMMETRIC, TURNED, canonical_relation
+from ..claiming.rules import VALUES
 from ..matching.uses import USES, Reading, left_out, left_out_codes
 from ..matching.vocabulary import Vocabulary
-from ..truths.claim_oracle import ClaimOracle
+from ..truths.claim_oracle import ABOVE, ClaimOracle
 from ..truths.scenes import Scenes
 
-_INVERSE = {"right of": "left of", "below": "above"}
 _ONE_OR_MORE = ("1+", "1-")
 _COUNT = KINDS.index("count")
 _OF_OBJECTS = KINDS.index("attribute"), KINDS.index("relation")
@@ -50,6 +51,8 @@ class UnitColumns(NamedTuple):
     Attributes:
         text, start: (claims,) index of the text that contains the claim, and the character offset in this text.
         unit: (claims,) index of each claim's unit in ``units``.
+        fact: (claims,) number of the fact or false content that each claim states. Units with other names may state the
+            same fact, such as "dog on couch" and "dog above couch".
         state: (claims,) state of each claim: 1 for true, 0 for false and -1 for unknown.
         units: The distinct claims.
     """
@@ -57,6 +60,7 @@ class UnitColumns(NamedTuple):
     text: NDArray[np.int64]
     start: NDArray[np.int64]
     unit: NDArray[np.int64]
+    fact: NDArray[np.int64]
     state: NDArray[np.int8]
     units: Sequence[Unit]
 
@@ -125,8 +129,12 @@ class UnitReader:
             states += self.oracle.states_in(image, of_image, present.get(at))
         state = np.array(states, dtype=np.int8)[which]
         unit, first = self._units(content, parts, state)
+        same, value = parts.copy(), parts[:, 1, 3]
+        for said, implied in ABOVE.items():
+            same[(value == VALUES.of(said)) & (parts[:, 1, 2] > 0), 1, 3] = VALUES.of(implied)
+        fact, _ = self._units(content, same, state)
         units = _Units([claims[at] for at in content[first].tolist()], state[first].tolist())
-        return UnitColumns(found.caption[rows], found.start[rows], unit, state, units)
+        return UnitColumns(found.caption[rows], found.start[rows], unit, fact, state, units)
 
     def _presence(
         self,
@@ -186,10 +194,12 @@ class UnitReader:
         fact = parts.copy()
         fact[:, 4] = 2  # a fact, which excludes false claims from the count
         fact[kind == _COUNT, 3] = 0
-        for said, inverse in _INVERSE.items():
-            if said in values and inverse in values:
-                turned = (value == values.index(said)) & (other > 0)
-                fact[turned, 1], fact[turned, 2], fact[turned, 3] = other[turned], label[turned], values.index(inverse)
+        swapped = (value == VALUES.of(SYMMETRIC)) & (other > 0) & (other < label)
+        for said, inverse in TURNED.items():
+            turned = (value == VALUES.of(said)) & (other > 0)
+            fact[turned, 3] = VALUES.of(inverse)
+            swapped |= turned
+        fact[swapped, 1], fact[swapped, 2] = other[swapped], label[swapped]
         written = dict[str, int]()
         for k in np.flatnonzero(kind == KINDS.index("text")).tolist():
             text = " ".join(values[value[k]].casefold().split())
@@ -244,10 +254,8 @@ def _claim_of(kind: ClaimKind, label: str, value: str, category: str, other: str
 
 def _named(claim: Claim, state: int) -> str:
     if claim.kind == "relation" and claim.other:
-        label, value, other = claim.label, claim.value, claim.other
-        if state == 1 and value in _INVERSE:
-            label, value, other = other, _INVERSE[value], label
-        return f"{label} {value} {other}"
+        relation = claim.label, claim.value, claim.other
+        return " ".join(canonical_relation(*relation) if state == 1 else relation)
     if claim.kind == "text":
         return f'"{claim.value}"'
     if claim.kind == "count":

@@ -1013,13 +1013,13 @@ class _Claims(NamedTuple):
 
         The label indices of claims beyond presence start after those of the labels.
         """
-        n_units = len(found.units)
-        key = _piece_at(texts, spans, owner, found.text, found.start) * n_units + found.unit
+        n_facts = int(found.fact.max(initial=0)) + 1
+        key = _piece_at(texts, spans, owner, found.text, found.start) * n_facts + found.fact
         key, at = np.unique(key, return_index=True)
-        piece, unit = np.divmod(key, max(n_units, 1))
-        state = found.state[at]
+        piece, fact = np.divmod(key, n_facts)
+        unit, state = found.unit[at], found.state[at]
         is_first = np.zeros(len(key), dtype=bool)
-        is_first[np.unique(owner[piece] * n_units + unit, return_index=True)[1]] = True
+        is_first[np.unique(owner[piece] * n_facts + fact, return_index=True)[1]] = True
         pieces = np.concatenate([self.piece, piece])
         order = np.argsort(pieces, kind="stable")
         probability = None if self.probability is None else np.concatenate([self.probability, state])[order]

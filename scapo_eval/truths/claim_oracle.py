@@ -35,6 +35,7 @@ from ..base.reprs import one_line
 from ..base.types import State
 from ..claiming.claim import Claim, ClaimKey, ClaimKind, asked_as, count_range
 from ..claiming.cues import shipped_claim_cues
+from ..claiming.reduce import canonical_relation, reduced_attributes, reduced_relation, turned
 from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth
 from .scenes import SceneGraph, Scenes, Thing
@@ -49,6 +50,11 @@ APART = 0.1
 
 NEAR = 0.05
 """Maximum distance between two boxes that count as touching, as a share of the image size."""
+
+ABOVE = {"on": "above"}
+"""Relation that is the same fact as another one, although it does not confirm the other one: a picture is on a wall, but
+not above it.
+"""
 
 _TOUCHING = frozenset(("on", "in", "holding", "riding", "eating", "wearing", "attached to", "filled with"))
 _Box = tuple[float, float, float, float]
@@ -296,15 +302,24 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
 
 
 def fact_of(claim: Claim) -> tuple[str, ...]:
-    """Returns the fact that a true claim covers, as a tuple like those that :meth:`ClaimOracle.facts` returns."""
+    """Returns the fact that a true claim covers, as a tuple like those that :meth:`ClaimOracle.facts` returns.
+
+    Two claims that state the same have the same fact, such as "a dog on a couch" and "a couch below a dog".
+    """
     if claim.kind == "text":
         return (" ".join(claim.value.casefold().split()),)
     return {
         "presence": (claim.label,),
         "count": (claim.label,),
         "attribute": (claim.label, claim.value),
-        "relation": (claim.label, claim.value, claim.other),
+        "relation": _relation_fact(claim.label, claim.value, claim.other),
     }[claim.kind]
+
+
+def _relation_fact(label: str, value: str, other: str) -> tuple[str, str, str]:
+    """Returns the fact that a relation states. An object that is on another one is also above it."""
+    label, value, other = canonical_relation(label, value, other)
+    return label, ABOVE.get(value, value) if other else value, other
 
 
 def _is_annotated(scene: SceneGraph | None) -> bool:
@@ -330,12 +345,12 @@ class _Known:
 
     @cached_property
     def relations(self) -> set[tuple[str, str, str]]:
-        """Set of the relations, each as (label, word, label) with the labels of both objects and the canonical word of
-        the relation.
+        """Set of the relations in their canonical form, each as (label, word, label) with the labels of both objects
+        and the canonical word of the relation.
         """
         scene = self.scene
         return {
-            (scene.things[subject].label, _predicate(words), scene.things[other].label)
+            canonical_relation(scene.things[subject].label, reduced_relation(words)[0], scene.things[other].label)
             for subject, words, other in scene.relations
         }
 
@@ -351,9 +366,9 @@ class _Known:
         A judge is asked about a lower bound instead of a restricted count. P(true) of the bound is that of the count
         only if the bound is false.
         """
-        asked = asked_as(claim)
         answers = self.scene.answers or {}
-        if asked != claim.key and answers.get(asked) != FALSE:
+        asked = _asked_in(answers, claim)
+        if claim.restricted and asked != claim.key and answers.get(asked) != FALSE:
             return math.nan
         return self.chances.get(asked, math.nan)
 
@@ -361,8 +376,9 @@ class _Known:
         """Returns the canonical attributes of each object with a given label."""
         said = self._attributes.get(label)
         if said is None:
-            said = [{_canonical(word) for word in thing.attributes} for thing in self.things.get(label, ())]
-            self._attributes[label] = said
+            for thing, words in zip(self.scene.things, _attributes_of(self.scene), strict=True):
+                self._attributes.setdefault(thing.label, []).append(words)
+            said = self._attributes.setdefault(label, [])
         return said
 
     def is_crowd(self, *labels: str) -> bool:
@@ -376,9 +392,22 @@ class _Known:
 
 
 def _answered(scene: SceneGraph, claim: Claim) -> State:
+    answers = scene.answers or {}
+    asked = _asked_in(answers, claim)
+    state = answers.get(asked, UNKNOWN)
+    return UNKNOWN if state == TRUE and claim.restricted and asked != claim.key else state
+
+
+def _asked_in(answers: Mapping[ClaimKey, State], claim: Claim) -> ClaimKey:
+    """Returns the claim whose answer decides a given claim. For a relation without an answer, this is the relation that
+    states the same.
+    """
     asked = asked_as(claim)
-    state = (scene.answers or {}).get(asked, UNKNOWN)
-    return UNKNOWN if state == TRUE and asked != claim.key else state
+    if claim.kind != "relation" or answers.get(asked, UNKNOWN) != UNKNOWN:
+        return asked
+    other_form = turned(claim.label, claim.value, claim.other)
+    key = (claim.kind, *other_form) if other_form else asked
+    return key if key in answers else asked
 
 
 def _presence(known: _Known, claim: Claim) -> State:
@@ -416,10 +445,12 @@ def _attribute(known: _Known, claim: Claim) -> State:
     return FALSE if all(others) and not known.is_crowd(claim.label) else UNKNOWN
 
 
-def _canonical(word: str) -> str:
-    cues = shipped_claim_cues().words
-    entry = cues["attributes"].get(word) or cues["doing"].get(word)
-    return entry[1] if entry else word
+def _attributes_of(scene: SceneGraph) -> list[set[str]]:
+    """Returns the canonical attributes of each object, including those in relations, such as "sitting on"."""
+    said = [{value for words in thing.attributes for value in reduced_attributes(words)} for thing in scene.things]
+    for subject, words, _ in scene.relations:
+        said[subject] |= reduced_relation(words)[1]
+    return said
 
 
 def _relation(known: _Known, claim: Claim) -> State:
@@ -428,7 +459,7 @@ def _relation(known: _Known, claim: Claim) -> State:
     if not claim.other:
         return _place(scene, claim, things)
     others = known.things.get(claim.other, ())
-    if (claim.label, claim.value, claim.other) in known.relations:
+    if canonical_relation(claim.label, claim.value, claim.other) in known.relations:
         return TRUE
     if not things or not others or not scene.width or not scene.height:
         return UNKNOWN
@@ -503,11 +534,6 @@ _JUDGES: dict[ClaimKind, Callable[[_Known, Claim], State]] = {
 }
 
 
-def _predicate(words: str) -> str:
-    entry = shipped_claim_cues().words["relations"].get(words)
-    return entry[1] if entry else words
-
-
 def _of(scene: SceneGraph, label: str) -> list[Thing]:
     return [thing for thing in scene.things if thing.label == label]
 
@@ -518,10 +544,10 @@ _LISTED = 4
 
 def _said(known: _Known, claim: Claim) -> str:
     """Returns, as readable text, the data of a scene graph about the objects that a claim names."""
-    scene, asked = known.scene, asked_as(claim)
-    judged = []
+    scene = known.scene
+    asked, judged = _asked_in(scene.answers or {}, claim), list[str]()
     if (answer := (scene.answers or {}).get(asked)) is not None:
-        details = [f"at least {count_range(asked[2])[0]}"] if asked != claim.key else []
+        details = [f"at least {count_range(asked[2])[0]}"] if claim.restricted and asked != claim.key else []
         if (chance := known.chances.get(asked)) is not None:
             details.append(f"P(yes) {chance:.2f}")
         by = "a reference" if scene.by_references else f"judged: {_ANSWERS[answer]}"
@@ -539,7 +565,8 @@ def _said(known: _Known, claim: Claim) -> str:
         if claim.other and claim.other != claim.label:
             parts.append(_number(scene, claim.other))
         named = [(scene.things[a].label, words, scene.things[b].label) for a, words, b in scene.relations]
-        own = [" ".join(each) for each in named if each[0] == claim.label and claim.other in ("", each[2])]
+        ends = (claim.label, claim.other), (claim.other, claim.label)
+        own = [" ".join(each) for each in named if (each[0], each[2]) in ends or (each[0], "") == ends[0]]
         parts += [*_listed(own), *_measured(scene, claim)]
     return "; ".join(filter(None, [*parts, *judged]))
 
@@ -597,12 +624,13 @@ def _counted(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
 
 
 def _attributes(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
-    yield from ((thing.label, _canonical(word)) for thing in scene.things for word in thing.attributes)
+    said = zip(scene.things, _attributes_of(scene), strict=True)
+    yield from ((thing.label, value) for thing, values in said for value in values)
 
 
 def _relations(scene: SceneGraph) -> Iterator[tuple[str, ...]]:
     for subject, predicate, other in scene.relations:
-        yield scene.things[subject].label, _predicate(predicate), scene.things[other].label
+        yield _relation_fact(scene.things[subject].label, reduced_relation(predicate)[0], scene.things[other].label)
 
 
 def _texts(scene: SceneGraph) -> Iterator[tuple[str, ...]]:

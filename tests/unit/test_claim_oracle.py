@@ -15,7 +15,7 @@ from scapo_eval import ClaimExtractor, InputError, PresenceOracle, Vocabulary
 from scapo_eval.base.errors import InputErrors
 from scapo_eval.claiming.cues import shipped_claim_cues
 from scapo_eval.files.records import Records
-from scapo_eval.truths.claim_oracle import ClaimOracle
+from scapo_eval.truths.claim_oracle import ClaimOracle, fact_of
 from scapo_eval.truths.scenes import Scenes
 
 VOCABULARY = Vocabulary.load("open400")
@@ -355,3 +355,71 @@ def test_color_words_are_colors() -> None:
     cues = shipped_claim_cues()
     assert all(cue.words | cue.of | cue.like <= cues.color_words for cue in cues.colors)
     assert all(color in cues.overlaps[word] for color, words in cues.overlaps.items() for word in words)
+
+
+def related(*predicates: str, **changes: Any) -> ClaimOracle:
+    """An oracle for a dog and a couch without boxes, which the predicates relate."""
+    objects = [{"name": "dog"}, {"name": "couch"}]
+    relations = [{"subject": 0, "predicate": words, "object": 1} for words in predicates]
+    return ClaimOracle(VOCABULARY, scenes=(graph(objects=objects, relations=relations, **changes),))
+
+
+@pytest.mark.parametrize(
+    ("annotated", "text", "states"),
+    [
+        ("dark brown", "A brown dog.", [1]),
+        ("light brown", "A brown dog. A red dog.", [1, 0]),
+        ("black and white", "A black and white dog.", [1, 1]),
+        ("red and blue", "A blue dog.", [1]),
+        ("very large", "A large dog.", [1]),
+        ("lying down", "A dog lies here.", [1]),
+        ("not brown", "A brown dog.", [-1]),
+        ("in a good mood", "A large dog.", [-1]),
+    ],
+)
+def test_attributes_are_reduced_like_claims(annotated: str, text: str, states: list[int]) -> None:
+    objects = [{"name": "dog", "attributes": [annotated]}]
+    oracle = ClaimOracle(VOCABULARY, scenes=(graph(objects=objects, relations=[]),))
+    assert verdicts(text, oracle, "attribute") == states
+    facts = oracle.facts(7, "attribute")
+    if states[0] == 1:
+        assert facts == {fact_of(c) for c in EXTRACTOR.find(text) if c.kind == "attribute" and c.value != "red"} | facts
+        assert ("dog", annotated) not in facts
+
+
+@pytest.mark.parametrize(
+    ("predicate", "text", "states"),
+    [
+        ("sitting on", "A dog on a couch. A dog is above a couch.", [1, -1]),
+        ("standing next to", "A dog next to a couch. A couch near a dog.", [1, 1]),
+        ("to the left of", "A dog to the left of a couch. A couch to the right of a dog.", [1, 1]),
+        ("to the right of", "A dog to the left of a couch. A couch to the left of a dog.", [-1, 1]),
+        ("lying under", "A dog below a couch. A couch above a dog. A couch on a dog.", [1, 1, -1]),
+    ],
+)
+def test_relations_are_reduced_like_claims(predicate: str, text: str, states: list[int]) -> None:
+    oracle = related(predicate)
+    assert verdicts(text, oracle, "relation") == states
+    claims = [claim for claim in EXTRACTOR.find(text) if claim.kind == "relation"]
+    facts = {fact_of(claim) for claim, state in zip(claims, states, strict=True) if state == 1}
+    assert oracle.facts(7, "relation") == facts
+    assert len(facts) == 1
+
+
+def test_a_relation_states_an_attribute() -> None:
+    oracle = related("sitting on")
+    assert verdicts("A dog sits there. A couch is sitting there.", oracle, "attribute") == [1, -1]
+    assert oracle.facts(7, "attribute") == {("dog", "sitting")}
+
+
+def test_an_answer_decides_both_forms_of_a_relation() -> None:
+    answers = [
+        {"kind": "relation", "label": "dog", "value": "left of", "other": "couch", "answer": "no"},
+        {"kind": "relation", "label": "couch", "value": "next to", "other": "dog", "answer": "yes"},
+        {"kind": "relation", "label": "dog", "value": "holding", "other": "couch", "answer": "yes"},
+    ]
+    oracle = related(claims=answers)
+    text = "A couch to the right of a dog. A dog near a couch. A couch with a dog."
+    assert verdicts(text, oracle, "relation") == [0, 1, -1]
+    claim = next(claim for claim in EXTRACTOR.find(text) if claim.kind == "relation")
+    assert oracle.evidence(7, claim).endswith("judged: no")

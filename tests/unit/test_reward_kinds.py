@@ -36,7 +36,11 @@ GRAPH = {
         {"name": "couch", "attributes": ["red"], "box": [60, 40, 30, 30]},
         {"name": "sign", "text": "STOP"},
     ],
-    "relations": [{"subject": 0, "predicate": "on", "object": 2}],
+    "relations": [
+        {"subject": 0, "predicate": "sitting on", "object": 2},
+        {"subject": 2, "predicate": "under", "object": 0},
+        {"subject": 3, "predicate": "standing next to", "object": 0},
+    ],
 }
 
 
@@ -71,6 +75,8 @@ def linear(files: dict[str, str], text: str, **settings: object) -> list[tuple[i
         ("A blue couch. The couch is blue.", [(1, 0, 1), (0, 1, 1)]),
         ("A dog to the left of a couch. A couch to the right of the dog.", [(3, 0, 0), (0, 3, 0)]),
         ("A dog to the right of a couch.", [(2, 0, 1)]),
+        ("A dog is on a couch. A couch is beneath a dog.", [(3, 0, 0), (0, 3, 0)]),
+        ("A dog is next to a sign. A sign is next to a dog.", [(3, 0, 0), (0, 3, 0)]),
         ('A sign that reads "STOP".', [(2, 0, 0)]),
         ("A wooden couch.", [(1, 0, 0)]),
         ("A tall car.", [(0, 0, 1)]),
@@ -99,8 +105,12 @@ def unit(claim: Claim, state: int) -> tuple[object, ...]:
         return claim.key, state == 1 or claim.restricted
     if claim.kind == "count":
         return "count", claim.label
-    if claim.value == "right of":
-        return "left of", claim.other, claim.label
+    if claim.value in ("right of", "below"):
+        return {"right of": "left of", "below": "above"}[claim.value], claim.other, claim.label
+    if claim.value == "on":
+        return "above", claim.label, claim.other
+    if claim.value == "next to":
+        return claim.value, *sorted((claim.label, claim.other))
     return claim.value.casefold(), claim.label * (claim.kind != "text"), claim.other
 
 
