@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -37,13 +37,21 @@ def _cues(use: Use) -> Mapping[str, Sequence[CueRule]]:
 def _cues_in(text: str, words: Sequence[str], use: Use) -> int:
     """Returns the number of words in a lower-case text that express a use, according to the words around them."""
     cues = _cues(use)
-    if cues.keys().isdisjoint(words):
-        return 0
     return sum(
-        any(expresses(rule, text, *word.span()) for rule in cues[word.group()])
-        for word in _WORDS.finditer(text)
-        if word.group() in cues
+        any(expresses(rule, text, start, start + len(word)) for rule in cues[word])
+        for word in cues.keys() & set(words)
+        for start in _starts(text, word)
     )
+
+
+def _starts(text: str, word: str) -> Iterator[int]:
+    """Yields the offsets at which a text contains a whole word."""
+    start = text.find(word)
+    while start >= 0:
+        end = start + len(word)
+        if not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum()):
+            yield start
+        start = text.find(word, end)
 
 
 @lru_cache(maxsize=4)
