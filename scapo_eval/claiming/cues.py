@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -91,6 +91,15 @@ class ClaimCues:
         return _related(self.color_words, [*pairs, *((b, a) for a, b in pairs)])
 
 
+def _numbers(tens: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yields the numbers from 20 to 99 as digits and as words, given the words for twenty, thirty and so on."""
+    ones = "", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+    for number in range(20, 100):
+        ten, one = tens[number // 10 - 2], ones[number % 10]
+        yield str(number), number
+        yield f"{ten}-{one}" if one else ten, number
+
+
 def _related(colors: frozenset[str], pairs: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     """Returns a mapping from each color to itself and the words that the pairs relate to it."""
     related = {color: {color} for color in colors}
@@ -136,6 +145,9 @@ def shipped_claim_cues() -> ClaimCues:
                 )
                 cues.append(cue)
                 decisive.append(repr({key: value for key, value in entry.items() if key not in _EXAMPLES}))
+                if group == "numbers":
+                    words[group] = {word: (cue, str(number)) for word, number in _numbers(listed)}
+                    continue
                 for word in listed:
                     if group == "relations":
                         phrases.append((tuple(word.split()), cue, cue.value or word))

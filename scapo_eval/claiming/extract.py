@@ -611,7 +611,8 @@ class _Reading:
                 continue
             if not self.is_quoted[lead] and not flags[lead]:
                 over[lead] = ends
-                places.append((lead, begin, ends, noun))
+                height = _HEIGHTS.get(match["height"] or "") if noun in _SIDES else None
+                places.append((lead, begin, ends, f"{height} {noun}" if height else noun))
         first = np.fromiter(over, dtype=np.int64, count=len(over))
         length = np.searchsorted(start, np.fromiter(over.values(), dtype=np.int64, count=len(over))) - first
         itself = self._itself()
@@ -1072,10 +1073,13 @@ def _of_labels(labels: tuple[str, ...]) -> NDArray[np.bool_]:
 
 @cache
 def _place_values() -> dict[str, tuple[int, int]]:
-    """Returns a mapping from each noun in a phrase for a position, such as "left", to the numbers of the position's
-    value and category.
+    """Returns a mapping from each noun in a phrase for a position, such as "left" or "top left", to the numbers of the
+    position's value and category.
     """
-    return {noun: (VALUES.of(value), VALUES.of(cue.category)) for noun, (cue, value) in WORDS["places"].items()}
+    values = {noun: (value, cue.category) for noun, (cue, value) in WORDS["places"].items()}
+    corners = (f"{height} {side}" for height in ("top", "bottom") for side in sorted(_SIDES))
+    values |= {corner: (corner, values["top"][1]) for corner in corners}
+    return {noun: (VALUES.of(value), VALUES.of(category)) for noun, (value, category) in values.items()}
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
@@ -1097,11 +1101,12 @@ _INSIDE = SETS["prepositions"] - {"of"}
 _PREDICATES = BEING | VERBS
 _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SIDES = frozenset(("left", "right"))
+_HEIGHTS = {"upper": "top", "top": "top", "lower": "bottom", "bottom": "bottom"}
 _SHOWN = frozenset(("written", "printed", "displayed"))
 # Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
 _PLACE = re.compile(
     r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
-    r"(?:(?:far|upper|lower|very|extreme|blurred|immediate) |bottom |top )?"
+    r"(?:(?:far|very|extreme|blurred|immediate) |(?P<height>upper|lower|bottom|top) )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))(?! and (?:left|right|top|bottom))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"

@@ -58,8 +58,8 @@ BY_ROOT, WITH, NO_AGENT, AGENT, NO_PAIR, DOER = 1, 2, 4, 8, 16, 32
 agent, or only if it is one; only if a pair of the object is not one thing; an action, which clothes do not do.
 """
 
-_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING, _POSED = (
-    WORDS[name] for name in ("attributes", "collections", "counts", "doing", "posed")
+_ATTRIBUTES, _COLLECTIONS, _COUNTS, _DOING, _NUMBERS, _POSED = (
+    WORDS[name] for name in ("attributes", "collections", "counts", "doing", "numbers", "posed")
 )
 _ENDS, _GUESSES, _ON_THE_WAY, _SHADES = (SETS[name] for name in ("ends", "guesses", "on_the_way", "shades"))
 _WAY = _ON_THE_WAY | {"mid-air"}
@@ -297,6 +297,12 @@ class Rules(Tape):
             elif word in _COUNTS:
                 yield from self._count(j, _COUNTS[word], j)
                 return
+            elif word in _NUMBERS:
+                yield from self._number(j)
+                return
+            elif word == "more" and self.word(j - 1) == "or" and self.word(j - 2) in _COUNTS:
+                yield from self._count(j - 2, _COUNTS[self.word(j - 2)], j, more=True)
+                return
             elif word == "of" and not self.is_thing(j - 1) and self.word(j - 1) in _COLLECTIONS:
                 yield from self._count(j - 1, _COLLECTIONS[self.word(j - 1)], j)
                 return
@@ -341,7 +347,7 @@ class Rules(Tape):
     def _attribute(word: str) -> ClaimCue:
         return (_ATTRIBUTES.get(word) or _ATTRIBUTES[_color_in(word)])[0]
 
-    def _count(self, j: int, entry: tuple[ClaimCue, str], last: int) -> Iterator[Row]:
+    def _count(self, j: int, entry: tuple[ClaimCue, str], last: int, more: bool = False) -> Iterator[Row]:
         cue, value = entry
         word, before = self.word(j), self.word(j - 1)
         if before == "no" and (word == "one" or word in _OF_NONE):
@@ -363,30 +369,59 @@ class Rules(Tape):
         elif before in ("a", "an") and word in _COUNTS and value.isdecimal() and value != "1" and word != "dozen":
             return  # "a 2 door car"
         before, at = self.word(j - 1), j - (word == "dozen" and self.word(j - 1) == "a")
-        if before in ("or", "to", "-", "–") and self.word(j - 2) in _COUNTS:
-            low = _COUNTS[self.word(j - 2)][1]
-            value, j = f"{count_range(low)[0]}-{count_range(value)[0]}", j - 2
+        between = before == "and" and self.word(j - 3) == "between"
+        if (between or before in ("or", "to", "-", "–")) and self.word(j - 2) in _COUNTS:
+            low, high = count_range(_COUNTS[self.word(j - 2)][1])[0], count_range(value)[0]
+            if before == "or" and abs(high - low) != 1:
+                return  # "two or five dogs" are neither three nor four
+            value, j = f"{min(low, high)}-{max(low, high)}", j - 2
+        elif self._is_of_more(j):
+            return
         elif value.isdecimal():
-            value = self._limits(at, int(value))  # "about a dozen"
+            value = _limited(int(value), *((_AT_LEAST, 0) if more else self._limit(at)))  # "about a dozen"
             if not value:
                 return
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
 
-    def _limits(self, j: int, number: int) -> str:
-        """Returns the value of a count whose number is at a place, as in "at least two", or an empty string if the
-        words before the number exclude the object.
+    def _number(self, j: int) -> Iterator[Row]:
+        """Yields a count whose number, from 21 to 99, is at a place. The number itself does not affect the result."""
+        before = self.word(j - 1)
+        if before in ("a", "an") or self._is_of_more(j):
+            return
+        if self.word(j).isdecimal() and before in ("#", "number", "no", "$", ".", "the"):
+            return  # "the 42 bus"
+        cue, _ = _NUMBERS[self.word(j)]
+        yield self._row("count", OF_NUMBER - LIMITS.index(self._limit(j)), j, j, cue)
+
+    def _is_of_more(self, j: int) -> bool:
+        """Returns True if a number at a place is that of a larger set, as in "two out of three dogs", or the end of a
+        range that the rules do not read, as in "15 to 25 dogs".
         """
+        before, first = self.word(j - 1), self.word(j - 2)
+        if before == "of":
+            return first == "out" or first in _COUNTS or first in _NUMBERS
+        is_range = before in ("or", "to", "-", "–") or (before == "and" and self.word(j - 3) == "between")
+        return is_range and (first in _NUMBERS or first in _COUNTS)
+
+    def _or_more(self) -> bool:
+        """Returns True if "or more" follows the object, as in "two dogs or more", and does not describe a further one."""
+        behind = self.at + 1
+        while self.goes_on(behind):
+            behind += 1
+        follows = self.word(behind + 2)
+        ends = not follows[:1].isalnum() or (follows in _ENDS and follows not in SETS["articles"])
+        return (self.word(behind), self.word(behind + 1)) == ("or", "more") and ends and not self.begins(behind + 2)
+
+    def _limit(self, j: int) -> tuple[int, int]:
+        """Returns the meaning of the words around the number at a place, as one of LIMITS."""
         before, two = self.word(j - 1), f"{self.word(j - 2)} {self.word(j - 1)}"
         is_more = before in SETS["at_least"] or two in SETS["at_least"]
         if not is_more and two not in SETS["at_most"]:
-            return f"{max(1, number - 1)}-{number + 1}" if before in SETS["about"] else str(number)
+            return (_AT_LEAST if self._or_more() else _ABOUT if before in SETS["about"] else _EXACTLY), 0
         if before == "than" and self.word(j - 3) == "no":
-            is_more = not is_more  # "no more than two"
-        elif before in ("than", "over"):
-            number += 1 if is_more else -1
-        if is_more:
-            return f"{number}+"
-        return f"1-{number}" if number > 1 else "1" if number == 1 else ""
+            return (_AT_MOST if is_more else _AT_LEAST), 0  # "no more than two"
+        shift = before in ("than", "over")
+        return (_AT_LEAST, int(shift)) if is_more else (_AT_MOST, -int(shift))
 
     def _is_vague(self) -> bool:
         """Returns True if the noun cannot be counted in the image, as in "various stages" or "various settings"."""
@@ -1085,6 +1120,23 @@ class Rules(Tape):
             yield (j - self.at, int(verb) + (verb and again), 0, 0, 0, 0, 0)
 
 
+_EXACTLY, _ABOUT, _AT_LEAST, _AT_MOST = range(4)
+LIMITS = ((_EXACTLY, 0), (_ABOUT, 0), (_AT_LEAST, 0), (_AT_LEAST, 1), (_AT_MOST, 0), (_AT_MOST, -1))
+"""Meanings of the words around a number, each with the amount by which they shift the number: "more than two" is "at
+least three".
+"""
+
+
+def _limited(number: int, limit: int, shift: int) -> str:
+    """Returns the value of a count, or an empty string if the limit excludes the object."""
+    number += shift
+    if limit == _ABOUT:
+        return f"{max(1, number - 1)}-{number + 1}"
+    if limit == _AT_MOST:
+        return f"1-{number}" if number > 1 else "1" if number == 1 else ""
+    return f"{number}+" if limit == _AT_LEAST else str(number)
+
+
 class _Values:
     """The values and categories of claims, each with a number."""
 
@@ -1190,6 +1242,10 @@ def _value(words: Mapping[str, tuple[ClaimCue, str]], word: str) -> int:
     return VALUES.of(entry[1] if entry else "")
 
 
+def _value_of_number(word: str, limit: int, shift: int) -> int:
+    return VALUES.of(_limited(int(_NUMBERS[word][1]), limit, shift) if word in _NUMBERS else "")
+
+
 _PLAIN, _ARTICLE, _OF, _OWNER, _AND, _COMMA = (1 << k for k in range(6))
 FIRST_ROLES = _PLAIN | _ARTICLE
 LAST_ROLES = ~(_AND | _COMMA)
@@ -1197,8 +1253,14 @@ ROLE, ROLES_BEHIND, ROLES_AHEAD = (np.array(list(map(of, _WORD))) for of in (_ro
 """(codes,) tables of the roles of words in noun phrases."""
 VALUES = _Values()
 OF_POSED, OF_DOING, OF_ATTRIBUTE = -3, -2, -1
-VALUES_OF = np.array([[_value(words, word) for word in _WORD] for words in (_POSED, _DOING, _ATTRIBUTES)])
-"""(3, codes) values of claims. A row with one of the three numbers above as its value has that of its last word."""
+OF_NUMBER = -4  # and below, one number for each of LIMITS
+VALUES_OF = np.array(
+    [
+        *([_value_of_number(word, *limit) for word in _WORD] for limit in reversed(LIMITS)),
+        *([_value(words, word) for word in _WORD] for words in (_POSED, _DOING, _ATTRIBUTES)),
+    ]
+)
+"""(numbers, codes) values of claims. A row with one of the numbers above as its value has that of its last word."""
 BETWEEN: list[Between] = []
 _BETWEEN_NUMBER: dict[Between, int] = {}
 ALIKE = tuple(

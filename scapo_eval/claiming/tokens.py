@@ -42,7 +42,9 @@ _WORD_BYTE, _LINE_BYTE, _MARK_BYTE, _OWNER_S = (
     4,
 )  # classes of bytes; a possessive s belongs to the apostrophe before it
 _OTHER = {"“": "\x02", "”": "\x03", "–": "\x04", "’": "\x06"}  # bytes that replace characters outside ASCII
-_TOKEN = re.compile(r"([a-z0-9_QZ]+(?:-[a-z0-9_QZ]+)*|['\x06]s(?![a-z0-9_QZ])|[^a-z0-9_QZ \t\r\f\v\n*]|\n+)")
+_TOKEN = re.compile(
+    r"([a-z0-9_QZ]+(?:(?!(?<=[0-9])-[0-9])-[a-z0-9_QZ]+)*|['\x06]s(?![a-z0-9_QZ])|[^a-z0-9_QZ \t\r\f\v\n*]|\n+)"
+)
 
 
 class Tokens(NamedTuple):
@@ -260,6 +262,7 @@ _CLASS[[*b" \t\r\f\v*"]] = 0
 _CLASS[[*b"abcdefghijklmnopqrstuvwxyz0123456789_QZ"]] = _WORD_BYTE
 _CLASS[ord("\n")] = _LINE_BYTE
 _CLASSES = _CLASS.tobytes()
+_IS_DIGIT = np.isin(np.arange(256), [*b"0123456789"])
 
 
 def _of_form(first: str, ending: str) -> str:
@@ -294,6 +297,7 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
     np.empty(32 * len(byte), dtype=np.uint8)  # reserves memory for the arrays of the batch, as in matcher_batch.py
     is_word = kind == _WORD_BYTE
     dash = np.flatnonzero(byte == ord("-"))
+    dash = dash[~(_IS_DIGIT.take(byte[dash - 1]) & _IS_DIGIT.take(byte[dash + 1]))]  # "2-3 dogs" are two numbers
     owner = np.flatnonzero((byte[:-2] == ord("'")) | (byte[:-2] == ord("\x06")))
     owner = owner[(byte[owner + 1] == ord("s")) & ~is_word[owner + 2]]
     kind[owner + 1] = _OWNER_S

@@ -485,9 +485,10 @@ def _relation(known: _Known, claim: Claim) -> State:
 
 def _place(scene: SceneGraph, claim: Claim, things: Sequence[Thing]) -> State:
     boxes = [thing.box for thing in things if thing.box is not None]
-    if claim.value not in _PLACES or not boxes or not scene.width or not scene.height:
+    parts = claim.value.split()  # two for a corner, such as "top left"
+    if not _PLACES.keys() >= set(parts) or not boxes or not scene.width or not scene.height:
         return UNKNOWN
-    sides = [_PLACES[claim.value](box, scene) for box in boxes]
+    sides = [min(_PLACES[part](box, scene) for part in parts) for box in boxes]
     if any(side > APART for side in sides):
         return TRUE
     complete = claim.label in scene.complete and len(boxes) == len(things) and not any(t.crowd for t in things)
@@ -597,7 +598,7 @@ def _measured(scene: SceneGraph, claim: Claim) -> Iterator[str]:
     boxes = [thing.box for thing in _of(scene, claim.label) if thing.box is not None]
     if not boxes or not scene.width or not scene.height:
         return
-    if claim.value in _PLACES and not claim.other:
+    if not claim.other and _PLACES.keys() >= set(claim.value.split()):
         at = ", ".join(f"{100 * _x(box, scene):.0f} % | {100 * _y(box, scene):.0f} %" for box in boxes[:_LISTED])
         yield f"center from the left | from the top: {at}"
         return

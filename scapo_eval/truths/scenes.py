@@ -508,7 +508,9 @@ class _Reader:
             of_things = (word for thing, word in zip(things, words, strict=True) if thing.label == label)
             others = sum(word not in numbers and not names_all(word, label) for word in of_things)
             at_least[label] = max(listed[label], sum(number for _, number in numbers.values()) + others)
-        return {label: number for label, (_, number) in exact.items()}, {k: n for k, n in at_least.items() if n > listed[k]}
+        return {label: number for label, (_, number) in exact.items()}, {
+            k: n for k, n in at_least.items() if n > listed[k]
+        }
 
     def answer(self, given: Mapping[str, Any]) -> tuple[ClaimKey, State] | None:
         """Returns a claim and the judge's answer, or None if the vocabulary lacks a label of the claim."""

@@ -18,9 +18,7 @@ person, human, human being, individual; refrigerator, fridge; remote, remote con
 surfboard, surf board; tie, necktie; toothbrush, tooth brush; trash can, garbage can, trash bin;
 tv, television, television set; wine glass, wineglass
 """
-_GROUP_OF = {
-    name.strip(): group for group in _SYNONYMS.replace("\n", " ").split(";") for name in group.split(",")
-}
+_GROUP_OF = {name.strip(): group for group in _SYNONYMS.replace("\n", " ").split(";") for name in group.split(",")}
 _IRREGULAR = {
     **{"people": "person", "peoples": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse"},
     **{"geese": "goose", "teeth": "tooth", "feet": "foot", "oxen": "ox", "knives": "knife", "wolves": "wolf"},

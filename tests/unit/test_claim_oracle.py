@@ -79,6 +79,10 @@ def verdicts(text: str, oracle: ClaimOracle, kind: str) -> list[int]:
         ("A dog near a car.", "relation", -1),
         ("A car on the right.", "relation", 1),
         ("A car on the left.", "relation", 0),
+        ("A car in the upper right corner.", "relation", 1),
+        ("A car in the upper left corner.", "relation", 0),
+        ("A car in the bottom right.", "relation", 0),
+        ("A couch on the upper left side of the image.", "relation", 0),
         ("A car in the background.", "relation", -1),
         ('A car that reads "TAXI".', "text", 1),
         ('A car that reads "BUS".', "text", -1),
@@ -312,7 +316,10 @@ JUDGED_DOG = [
 @pytest.mark.parametrize("absent", ABSENT_DOG)
 def test_attributes_and_relations_of_absent_objects_are_unknown(absent: dict[str, Any]) -> None:
     text = "A brown dog on a bus. A bus below a dog."
-    first, judge = graph(**{"counts": {}, "relations": [], **absent}), graph(objects=[], relations=[], claims=JUDGED_DOG)
+    first, judge = (
+        graph(**{"counts": {}, "relations": [], **absent}),
+        graph(objects=[], relations=[], claims=JUDGED_DOG),
+    )
     oracle = ClaimOracle(VOCABULARY, scenes=(first, judge))
     for kind in ("attribute", "relation"):
         assert set(verdicts(text, oracle, kind)) == {-1}
