@@ -378,7 +378,8 @@ class Rules(Tape):
         elif self._is_of_more(j):
             return
         elif value.isdecimal():
-            value = _limited(int(value), *((_AT_LEAST, 0) if more else self._limit(at)))  # "about a dozen"
+            limit = (_AT_LEAST, 0) if more else self._limit(at)  # "about a dozen"
+            value = _limited(int(value), *limit)
             if not value:
                 return
         yield self._row("count", value, j, last, cue, conditions=NO_PAIR if word in ("pair", "pairs") else 0)
@@ -404,7 +405,7 @@ class Rules(Tape):
         return is_range and (first in _NUMBERS or first in _COUNTS)
 
     def _or_more(self) -> bool:
-        """Returns True if "or more" follows the object, as in "two dogs or more", and does not describe a further one."""
+        """Returns True if "or more" follows the object, as in "two dogs or more", but not "two dogs or more cats"."""
         behind = self.at + 1
         while self.goes_on(behind):
             behind += 1

@@ -1,7 +1,8 @@
 """Claims of count, attribute, relation and text that Eq. 1 rewards, with their content, position and verdict.
 
 A true claim is new if it states a new fact, regardless of its wording: "two dogs" and "a pair of dogs" state the same
-count, and "left of" and "right of" with swapped objects state the same relation, as do "on" and "above". False claims, in contrast, are
+count, and "left of" and "right of" with swapped objects state the same relation, as do "on" and "above".
+False claims, in contrast, are
 distinguished by their exact content, and each distinct false claim is penalized. A count that states hardly more than
 presence ("at least one dog", "up to ten dogs") is not counted.
 """

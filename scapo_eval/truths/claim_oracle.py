@@ -52,8 +52,8 @@ NEAR = 0.05
 """Maximum distance between two boxes that count as touching, as a share of the image size."""
 
 ABOVE = {"on": "above"}
-"""Relation that is the same fact as another one, although it does not confirm the other one: a picture is on a wall, but
-not above it.
+"""Relation that is the same fact as another one, although it does not confirm the other one: a picture is on a wall,
+but not above it.
 """
 
 _TOUCHING = frozenset(("on", "in", "holding", "riding", "eating", "wearing", "attached to", "filled with"))

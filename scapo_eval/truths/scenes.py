@@ -90,7 +90,8 @@ class SceneGraph(NamedTuple):
         answers: Mapping from claims to a judge's answers; see :func:`~scapo_eval.claiming.claim.asked_as`. The judge's
             answers are used only for claims that the other data of the scene graph does not decide.
         by_references: True if ``answers`` are not a judge's answers, but the claims of reference captions.
-        at_least: Mapping from labels to lower bounds above the number of listed objects, from numbers of narrower names.
+        at_least: Mapping from labels to lower bounds, from numbers of narrower names, that exceed the number of listed
+            objects.
     """
 
     width: float

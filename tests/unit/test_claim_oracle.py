@@ -265,7 +265,7 @@ MAN, WOMAN = {"name": "man"}, {"name": "woman"}
         ({"counts": {"man": 1}}, "A woman.", "presence", [1]),
         ({"complete": ["man"]}, "A woman.", "presence", [-1]),
         ({"complete": ["people"]}, "A woman.", "presence", [0]),
-        ({"objects": [MAN, MAN, WOMAN], "counts": {"man": 2}}, "Three people. At least three people.", "count", [-1, 1]),
+        ({"objects": [MAN, MAN, WOMAN], "counts": {"man": 2}}, "Three people. Over two people.", "count", [-1, 1]),
         ({"objects": [MAN, MAN, WOMAN], "counts": {"man": 5}}, "At least six people.", "count", [1]),
         ({"objects": [{"name": "people"}], "counts": {"man": 5}}, "At least six people.", "count", [-1]),
         ({"objects": [MAN], "counts": {"woman": 1}, "complete": ["person"]}, "Two people.", "count", [-1]),
