@@ -6,25 +6,21 @@ image shows no person, so annotations of a narrower word do not complete its lab
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
+from ..files.yaml_text import load_yaml
 from ..matching.vocabulary import tokenize_alias
 
-_SYNONYMS = """
-airplane, plane, aeroplane; baseball glove, baseball mitt; bicycle, bike; bow tie, bowtie; car, automobile;
-cell phone, cellphone, mobile phone, cellular telephone, cellular phone; couch, sofa; donut, doughnut;
-frisbee, flying disc; hair drier, hair dryer, hairdryer; handbag, hand bag; hot dog, hotdog; motorcycle, motorbike;
-person, human, human being, individual; refrigerator, fridge; remote, remote control; skate park, skatepark;
-surfboard, surf board; tie, necktie; toothbrush, tooth brush; trash can, garbage can, trash bin;
-tv, television, television set; wine glass, wineglass
-"""
-_GROUP_OF = {name.strip(): group for group in _SYNONYMS.replace("\n", " ").split(";") for name in group.split(",")}
-_IRREGULAR = {
-    **{"people": "person", "peoples": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse"},
-    **{"geese": "goose", "teeth": "tooth", "feet": "foot", "oxen": "ox", "knives": "knife", "wolves": "wolf"},
-    **{"leaves": "leaf", "shelves": "shelf", "loaves": "loaf", "calves": "calf", "scarves": "scarf"},
-    **{"bookshelves": "bookshelf", "hooves": "hoof", "movies": "movie", "cookies": "cookie", "pies": "pie"},
-}
+_FILE = Path(__file__).with_name("whole_names.yaml")
+
+
+@cache
+def _words() -> tuple[dict[str, int], dict[str, str]]:
+    """Returns a mapping from each synonym to the number of its group, and a mapping from irregular plurals."""
+    document = load_yaml(_FILE.read_bytes(), str(_FILE))
+    groups = {name: k for k, names in enumerate(document["synonyms"]) for name in names}
+    return groups, document["plurals"]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -40,8 +36,9 @@ def singular(name: str) -> str:
 
 
 def _singular_word(word: str) -> str:
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
+    irregular = _words()[1]
+    if word in irregular:
+        return irregular[word]
     if word.endswith(("ss", "us", "is")) or not word.endswith("s"):
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -57,4 +54,5 @@ def names_all(name: str, label: str) -> bool:
         (True, True, False)
     """
     name, label = singular(name), singular(label)
-    return name == label or (name in _GROUP_OF and _GROUP_OF[name] == _GROUP_OF.get(label))
+    groups = _words()[0]
+    return name == label or (name in groups and groups[name] == groups.get(label))
