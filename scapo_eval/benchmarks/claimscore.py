@@ -294,6 +294,8 @@ def _score(
     known = [Scenes.load(source, labels) for source in sources_of(scenes)]
     if truth is None and not known:
         raise OptionError("missing ground truth: use --truth, --scenes, or both")
+    if not known and "presence" not in kinds_of(kinds):
+        raise OptionError(f"--kinds {kinds} requires --scenes: COCO's instances or a scene graph")
     presence = presence_in(known, labels) if truth is None else PresenceOracle.of(truth)
     present = Truth.of(presence, labels, any_fingerprint=options.any_fingerprint)
     score = partial(score_claims, truth=present, scenes=known, kinds=kinds_of(kinds), options=options)

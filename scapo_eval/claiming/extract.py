@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
+from ..base.errors import InputError, short_repr
 from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
@@ -121,7 +122,12 @@ class ClaimExtractor:
 
         Returns:
             Claims whose spans refer to ``text``.
+
+        Raises:
+            InputError: If ``text`` is not a string.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a text must be a string, got {short_repr(text)}")
         return self.find_batch([text])[0]
 
     def find_batch(self, texts: Sequence[str]) -> list[list[Claim]]:

@@ -196,6 +196,8 @@ class RewardConfig:
         if "presence" not in self.kinds:
             raise InputError("kinds must contain 'presence': the other kinds describe present objects")
         is_one = isinstance(self.scenes, (str, os.PathLike, Records, Scenes))
+        if not is_one and self.scenes is not None and not isinstance(self.scenes, Iterable):
+            raise InputError(f"scenes must be files or Scenes objects, got {short_repr(self.scenes)}")
         object.__setattr__(self, "scenes", (self.scenes,) if is_one else tuple(self.scenes or ()))
         beyond = len(self.kinds) > 1
         if beyond and not self.scenes:

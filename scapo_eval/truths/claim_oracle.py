@@ -30,6 +30,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
@@ -129,8 +130,10 @@ class ClaimOracle:
             about this image are unknown.
 
         Raises:
-            ValueError: If an image id is invalid.
+            ValueError: If an image id is invalid, or if the numbers of image ids and of captions differ.
         """
+        if len(image_ids) != len(claims):
+            raise InputError(f"{len(image_ids)} image ids for the claims of {len(claims)} captions")
         return [
             self.states_in(image, of_caption)
             for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)

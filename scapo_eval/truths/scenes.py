@@ -22,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -425,6 +426,7 @@ class _Reader:
         """Converts one record to the scene graph of an image."""
         if not isinstance(record.get("objects"), list):
             raise ValueError("not a scene graph: 'objects' must be a list")
+        _refuse_misspelled(record, _KEYS)
         width, height = (_checked(record, name, _is_size, "a number >= 0", 0) for name in ("width", "height"))
         things, words_of_things, place = list[Thing](), list[str](), dict[int, int]()
         for k, given in enumerate(record["objects"]):
@@ -432,7 +434,10 @@ class _Reader:
                 raise ValueError(
                     f"not a valid record: a thing must be an object with a 'name', found {short_repr(given)}"
                 )
-            label = self.label(given.get("name"))
+            _refuse_misspelled(given, _KEYS_OF_OBJECT)
+            if given.get("name") is None:
+                raise ValueError(f"an object has no 'name': {short_repr(given)}")
+            label = self.label(given["name"])
             if label is None:
                 continue
             place[k] = len(things)
@@ -445,9 +450,13 @@ class _Reader:
             words_of_things.append(singular(given["name"]))
         relations = []
         for given in _checked(record, "relations", _is_list, "a list", ()):
+            if not isinstance(given, Mapping) or not {"subject", "predicate", "object"} <= given.keys():
+                form = "an object with 'subject', 'predicate' and 'object'"
+                raise ValueError(f"not a valid record: a relation must be {form}, found {short_repr(given)}")
             subject, predicate, other = given["subject"], given["predicate"], given["object"]
-            if not all(_is_index(end) and end < len(record["objects"]) for end in (subject, other)):
-                raise ValueError(f"the object of a relation does not exist: {short_repr(given)}")
+            for name, end in (("subject", subject), ("object", other)):
+                if not _is_index(end) or end >= len(record["objects"]):
+                    raise ValueError(f"the {name} of a relation does not exist: {short_repr(given)}")
             if not isinstance(predicate, str):
                 raise ValueError(f"'predicate' of a relation must be a string, found {short_repr(predicate)}")
             if subject in place and other in place:
@@ -534,6 +543,20 @@ class _Reader:
             return None
         state = state_of(kind, answer) if answer is not None else -1
         return (kind, ends[0], str(value), ends[1]), state
+
+
+_KEYS = ("width", "height", "objects", "relations", "counts", "complete", "claims")
+_KEYS_OF_OBJECT = ("name", "attributes", "box", "crowd", "text")
+_OTHER_NAMES = {"bbox": "box", "color": "attributes", "colour": "attributes", "relationships": "relations"}
+
+
+def _refuse_misspelled(record: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ValueError if a key resembles a known key that is missing. Other unknown keys are ignored."""
+    for key in record.keys() - known:
+        word = str(key).casefold()
+        meant = [_OTHER_NAMES.get(word, "")] if word in _OTHER_NAMES else get_close_matches(word, known, 1, 0.8)
+        if meant and meant[0] in known and meant[0] not in record:
+            raise ValueError(f"unknown key '{key}'; did you mean '{meant[0]}'?")
 
 
 def _checked(record: Mapping[str, Any], name: str, is_valid: Callable[[Any], bool], form: str, default: Any) -> Any:

@@ -430,3 +430,11 @@ def test_an_answer_decides_both_forms_of_a_relation() -> None:
     assert verdicts(text, oracle, "relation") == [0, 1, -1]
     claim = next(claim for claim in EXTRACTOR.find(text) if claim.kind == "relation")
     assert oracle.evidence(7, claim).endswith("judged: no")
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="a text must be a string, got None"):
+        ClaimExtractor("coco80").find(None)  # type: ignore[arg-type]
+    oracle = ClaimOracle(Vocabulary.load("coco80"))
+    with pytest.raises(InputError, match="1 image ids for the claims of 0 captions"):
+        oracle.states(["7"], [])

@@ -145,6 +145,10 @@ def test_a_caption_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     ("given", "reason"),
     [
         ({}, "missing ground truth: use --truth, --scenes, or both"),
+        (
+            {"truth": {7: ["dog"]}, "kinds": "count"},
+            "--kinds count requires --scenes: COCO's instances or a scene graph",
+        ),
         ({"scenes": [DOG_ON_COUCH], "kinds": "colors"}, "not a kind of claim: 'colors'"),
         ({"scenes": [DOG_ON_COUCH], "kinds": " "}, "not a kind of claim: none"),
     ],

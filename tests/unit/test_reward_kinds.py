@@ -198,6 +198,7 @@ def test_a_response_by_its_hal_rate(files: dict[str, str]) -> None:
         ({"kinds": "count", "scenes": "x"}, "kinds must contain 'presence'"),
         ({"kinds": 3}, "kinds must be names"),
         ({"kinds": "presence,count"}, "require scenes"),
+        ({"kinds": "presence,count", "scenes": 7}, "scenes must be files or Scenes objects, got 7"),
         ({"scenes": "x"}, "scenes require kinds beyond presence"),
         ({"kinds": "presence,count", "scenes": "x", "level": "cap"}, "level 'cap'"),
     ],
