@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError
+from scapo_eval.claiming import tokens
 from scapo_eval.claiming.claim import KINDS, count_range
 from scapo_eval.claiming.cues import ClaimCue, shipped_claim_cues
 from scapo_eval.claiming.extract import ClaimExtractor
@@ -597,3 +598,9 @@ def test_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatc
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(InputError, match="colour"):
         ClaimExtractor("open400", kinds=("count", "colour"))  # type: ignore[arg-type]
+
+
+def test_the_table_of_words_has_room() -> None:
+    """Random factors place all words without a collision with a probability of exp(-words ** 2 / 2 / places)."""
+    codes = tokens.codes()
+    assert len(codes._length) ** 2 / 2 / len(codes._entry) < 2

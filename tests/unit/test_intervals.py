@@ -213,6 +213,25 @@ def test_the_permutation_is_the_exact_one(seed: int) -> None:
     assert found == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 20_000) + 1e-4)
 
 
+@pytest.mark.parametrize(("worse", "better"), [(1, 0), (2, 1), (8, 2), (14, 6)])
+def test_answers_that_differ_in_a_few_questions_are_tested_like_signs(worse: int, better: int) -> None:
+    """Ties with the observed statistic count, also if the formula of a metric is not a ratio of two columns."""
+    metrics = yesno_metrics([""])
+    at = {name: metrics.columns.index(name) for name in ("tp", "fn", "tn", "fp")}
+    right = np.zeros((200, len(metrics.columns)), dtype=np.int64)
+    right[:100, at["tp"]] = right[100:, at["tn"]] = 1
+    right[40:50], right[140:150] = 0, 0
+    right[40:50, at["fn"]] = right[140:150, at["fp"]] = 1
+    a, b = right.copy(), right.copy()
+    for rows, wrong in ((a, range(worse)), (b, range(20, 20 + better))):
+        rows[wrong, at["tp"]], rows[wrong, at["fn"]] = 0, 1
+    n, least = worse + better, max(worse, better)
+    exact = min(1.0, 2 * sum(math.comb(n, k) for k in range(least, n + 1)) / 2**n)
+    found = {row.metric: row.p_value for row in paired_differences(table(a, metrics), table(b, metrics), metrics)}
+    for name in ("accuracy", "recall", "yes_ratio"):
+        assert found[name] == pytest.approx(exact, abs=0.03)
+
+
 def test_one_image_cannot_decide() -> None:
     """One caption in forty claims anything: two objects, one of them absent. The former test: p = 0.0010."""
     silent = table(np.array([[1, 2]] + [[0, 0]] * 39))
