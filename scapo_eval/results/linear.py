@@ -129,9 +129,39 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
     )
 
 
+def exchangeable(a: CountTable, b: CountTable, metrics: MetricSet) -> tuple[Linear, Linear]:
+    """Expresses the metrics of two systems as ratios of sums for a test that exchanges the rows of images.
+
+    Equal rows have equal numerators and volumes in both systems, so that exchanging them changes nothing. Formulas that
+    are not ratios are therefore linearized once, at the mean of the two systems' sums, where the error of the
+    difference between the systems is of third order. The volume of an image is the mean of its two volumes.
+
+    Args:
+        a, b: Counts of two systems for the same images in the same order.
+        metrics: Metric set of both systems.
+    """
+    pair = linearized(a, metrics), linearized(b, metrics)
+    rows = [table.rows.astype(np.float64) for table in (a, b)]
+    sums = (rows[0].sum(axis=0) + rows[1].sum(axis=0)) / 2
+    for k, formula in enumerate(metrics.formulas.values()):
+        if isinstance(formula, Ratio) or np.isnan(pair[0].values[k] + pair[1].values[k]):
+            continue
+        slopes = _slopes(formula, _inside(sums, metrics, _positions(metrics)), metrics.columns)
+        middle = float(formula({column: sums[k] for column, k in _positions(metrics).items()}))
+        volumes = (pair[0].volumes[:, k] + pair[1].volumes[:, k]) / 2
+        for linear, of_system in zip(pair, rows, strict=True):
+            linear.numerators[:, k] = of_system @ slopes * volumes.sum() + middle * volumes
+            linear.volumes[:, k] = volumes
+    return pair
+
+
+def _positions(metrics: MetricSet) -> dict[str, int]:
+    return {column: k for k, column in enumerate(metrics.columns)}
+
+
 def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tuple[float, Floats, Floats, float]:
     """Returns the value, the numerators, the volumes, and the number of trials per unit of volume for one metric."""
-    position = {column: k for k, column in enumerate(metrics.columns)}
+    position = _positions(metrics)
     sums = rows.sum(axis=0)
     value = float(formula({column: sums[k] for column, k in position.items()}))
     if np.isnan(value):
@@ -169,7 +199,7 @@ def opposites(table: CountTable, metrics: MetricSet, formula: Formula) -> list[t
 
     The list is empty if the formula depends on a column that is neither a part of another column nor a cell of a table.
     """
-    position = {column: k for k, column in enumerate(metrics.columns)}
+    position = _positions(metrics)
     rows = table.rows
     if isinstance(formula, Ratio):
         hits = rows[:, position[formula.numerator]]

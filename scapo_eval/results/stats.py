@@ -29,7 +29,7 @@ from ..base.types import Interval
 from .counts import CountTable
 from .families import holm as holm  # its former home
 from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
-from .linear import Linear, correlations, linearized, opposites
+from .linear import Linear, correlations, exchangeable, linearized, opposites
 from .metric import Floats, MetricSet, Ratio
 from .permutation import permutation_p_values
 from .poisson import image_hashes, poisson_sums
@@ -230,6 +230,9 @@ def paired_differences(
             for name, x, y in ((name, _number(ours[name]), _number(theirs[name])) for name in metrics.formulas)
         ]
     pair = _Pair(linearized(a, metrics), linearized(b, metrics))
+    swapped = exchangeable(a, b, metrics)
+    differing = (swapped[0].numerators != swapped[1].numerators) | (swapped[0].volumes != swapped[1].volumes)
+    n_differing = differing.sum(axis=0).tolist()
     if interval == "percentile" or test == "paired_bootstrap":
         drawn = _paired_resamples(a, b, metrics, resamples=resamples, seed=seed, kind=kind)
     if test == "paired_bootstrap":
@@ -239,7 +242,7 @@ def paired_differences(
     if test in ("paired_bootstrap", "approximate_randomization"):
         p_values = {name: _p_value(null[name], ours[name] - theirs[name]) for name in metrics.formulas}
     else:
-        permuted = permutation_p_values(pair.a, pair.b, resamples=resamples, seed=seed)
+        permuted = permutation_p_values(*swapped, resamples=resamples, seed=seed)
         p_values = dict(zip(metrics.formulas, map(_number, permuted), strict=True))
     exact = _mcnemar_p_values(*verdicts) if test == "mcnemar" else {}
     fallback = "studentized_permutation" if test == "mcnemar" else test
@@ -264,7 +267,7 @@ def paired_differences(
                 standard_error=_number(pair.errors[k]),
                 detectable=pair.detectable(k),
                 p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
-                n_differing=int(pair.differing[k]),
+                n_differing=n_differing[k],
             )
         )
     return rows
@@ -312,12 +315,6 @@ class _Pair:
         if x == y and x in (0, 1) and self.a.fraction[k] and self.b.fraction[k]:
             return float(max(0.0, 1 - margin) ** min(self.a.sizes[k], self.b.sizes[k]))
         return None
-
-    @cached_property
-    def differing(self) -> NDArray[np.int64]:
-        """(M,) array with the number of images whose counts differ between the systems."""
-        apart = (self.a.numerators != self.b.numerators) | (self.a.volumes != self.b.volumes)
-        return np.asarray(apart.sum(axis=0))
 
 
 def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:

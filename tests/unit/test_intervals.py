@@ -228,8 +228,27 @@ def test_answers_that_differ_in_a_few_questions_are_tested_like_signs(worse: int
     n, least = worse + better, max(worse, better)
     exact = min(1.0, 2 * sum(math.comb(n, k) for k in range(least, n + 1)) / 2**n)
     found = {row.metric: row.p_value for row in paired_differences(table(a, metrics), table(b, metrics), metrics)}
-    for name in ("accuracy", "recall", "yes_ratio"):
+    for name in ("accuracy", "recall", "f1", "yes_ratio"):
         assert found[name] == pytest.approx(exact, abs=0.03)
+
+
+@pytest.mark.parametrize(("worse", "better"), [(1, 0), (2, 1), (8, 2), (14, 6)])
+def test_captions_that_differ_in_a_few_images_are_tested_like_signs(worse: int, better: int) -> None:
+    """If the systems differ only in hallucinated labels, one per image, the caption score has the p-value of signs."""
+    one, two = np.ones(400, dtype=np.int64), np.full(400, 2)
+    wrong = np.zeros((2, 400), dtype=np.int64)
+    wrong[:, 300:340], wrong[0, :worse], wrong[1, 100 : 100 + better] = 1, 1, 1
+    a, b = (
+        table(np.stack([one, two, hits, one, two, two, hits, hits, 0 * one], axis=1), capscore_metrics())
+        for hits in wrong
+    )
+    n, least = worse + better, max(worse, better)
+    exact = min(1.0, 2 * sum(math.comb(n, k) for k in range(least, n + 1)) / 2**n)
+    found = {row.metric: row for row in paired_differences(a, b, capscore_metrics())}
+    for name in ("hal_rate", "cap_score", "chair_s"):
+        assert found[name].p_value == pytest.approx(exact, abs=0.03)
+        assert found[name].n_differing == n
+    assert found["cap_score"].p_value == found["hal_rate"].p_value
 
 
 def test_one_image_cannot_decide() -> None:
