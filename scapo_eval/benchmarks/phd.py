@@ -40,6 +40,7 @@ from .yesno import (
     mean,
     no_recall,
     over,
+    positives,
     recall,
 )
 
@@ -262,7 +263,8 @@ def phd_metrics(groups: Sequence[str]) -> MetricSet:
         for name, formula in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
             formulas[f"{mode}_{name}"] = over(members, formula)
     better = dict.fromkeys(formulas, True)
-    return MetricSet("phd", columns(groups), formulas, better, cells=frozenset(columns(groups)))
+    cells = frozenset(columns(groups))
+    return MetricSet("phd", columns(groups), formulas, better, cells=cells, positives=positives(groups))
 
 
 _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def pope_metrics(groups: Sequence[str]) -> MetricSet:
     means = {f"mean_{name}": mean([over([group], FORMULAS[name]) for group in named]) for name in ("accuracy", "f1")}
     pooled = {name: metric.formulas[name] for name in FORMULAS}
     better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
-    return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better, cells=metric.cells)
+    return replace(metric, formulas={**pooled, **means, **metric.formulas}, higher_is_better=better)
 
 
 _QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)

@@ -155,6 +155,13 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(column_of(group, cell) for group in groups for cell in _CELLS.values())
 
 
+def positives(groups: Iterable[str]) -> frozenset[str]:
+    """Returns the names of the counts of questions whose correct answer is "yes"."""
+    return frozenset(
+        column_of(group, cell) for group in groups for (label, _), cell in _CELLS.items() if label == "yes"
+    )
+
+
 def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     """Returns the metrics ``accuracy precision recall f1 yes_ratio`` for all questions, followed by those for each
     category.
@@ -168,7 +175,9 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     for group in filter(None, groups):
         formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
     better = {name: True for name in formulas if not name.endswith("yes_ratio")}
-    return MetricSet(benchmark, columns(groups), formulas, better, cells=frozenset(columns(groups)))
+    return MetricSet(
+        benchmark, columns(groups), formulas, better, cells=frozenset(columns(groups)), positives=positives(groups)
+    )
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ..base.errors import ScapoError
+from ..base.errors import ScapoError, short_repr
 from ..files.fields import message_text
 from ..files.json_text import dump_json, parse_json
 from . import images, missing_extra
@@ -536,10 +536,13 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
         return Completion(error="the server's reply contains no message")
+    content = message.get("content")
+    if not isinstance(content, (str, list, type(None))):
+        return Completion(error=f"the content of the server's reply is {short_repr(content)}, not text")
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        text=message_text(message.get("content")),
+        text=message_text(content),
         finish=finish if isinstance(finish := choices[0].get("finish_reason"), str) else None,
         prompt_tokens=_tokens(usage.get("prompt_tokens")),
         completion_tokens=_tokens(usage.get("completion_tokens")),

@@ -239,6 +239,14 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 # --- FaithScore -----------------------------------------------------------------------------------------------------
 
 
+# the label of a sentence, but not the sentence itself ("1. A dog")
+_LABEL = re.compile(
+    r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b"
+    r"(?=[*_`\"'.)\]]*\s*(?:$|[\n,;|:(\u2013\u2014-]|\d))",
+    re.IGNORECASE,
+)
+
+
 def read_labels(text: str, number: int) -> list[bool] | None:
     """Returns one flag per sentence (true if descriptive), or None if a sentence has no label or several labels.
 
@@ -246,7 +254,7 @@ def read_labels(text: str, number: int) -> list[bool] | None:
         text: Text of the judge's answer.
         number: Number of sentences to label.
     """
-    pairs = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
+    pairs = _LABEL.findall(text)
     labels = {int(index): label[0].lower() == "d" for index, label in pairs}
     if len(pairs) != len(labels) or set(labels) != set(range(1, number + 1)):
         return None

@@ -164,6 +164,13 @@ def _questions(run: Run) -> set[str]:
     return {item for right in run.verdicts.values() for item in right}
 
 
+def _labels(run: Run) -> dict[str, bool]:
+    """Returns whether the correct answer to each question is "yes", as far as the counts of the questions state it."""
+    if run.items is None or not run.metric_set.positives:
+        return {}
+    return run.items.answers(run.table.columns, run.metric_set.positives)
+
+
 def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool) -> None:
     ours, theirs = run.metric_set, baseline.metric_set
     if test == "mcnemar" and not (run.verdicts and baseline.verdicts):
@@ -183,6 +190,11 @@ def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool
             f"{run.name} and {baseline.name} answered different questions, and their results files do not state the "
             "counts of each question, because an earlier version wrote them; score the answers again with -o"
         )
+    labels, others = _labels(run), _labels(baseline)
+    wrong = sorted(name for name in labels.keys() & others.keys() if labels[name] != others[name])
+    if wrong and not allow_different:
+        reason = f"have different labels for {len(wrong):,} of the questions that both answered (first: {wrong[0]})"
+        raise InputError(f"{run.name} and {baseline.name} {reason}")
     if parts := set(run.table.columns) ^ set(baseline.table.columns):
         reason = f"{run.name} and {baseline.name} cover different parts: only one of them has counts of "
         raise InputError(reason + ", ".join(sorted(parts)[:6]))

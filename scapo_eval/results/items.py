@@ -75,6 +75,12 @@ class Items:
         np.add.at(rows, (self.images[item], column), number)
         return rows
 
+    def answers(self, columns: Sequence[str], positives: Collection[str]) -> dict[str, bool]:
+        """Returns, for each item with a count, whether it is in one of the columns ``positives``."""
+        is_positive = [name in positives for name in columns]
+        item, column, _ = self.cells.tolist()
+        return {self.ids[k]: is_positive[at] for k, at in zip(item, column, strict=True)}
+
     def among(self, table: CountTable, ids: Collection[str], images: Collection[str]) -> CountTable:
         """Returns the table restricted to items with given ids. Images outside ``images`` remain unchanged, and other
         images without such an item are removed.

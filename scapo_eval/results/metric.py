@@ -41,6 +41,7 @@ class MetricSet:
         adds_up: Tuples ``((parts...), whole)`` of columns. In every row, the parts must add up to the whole.
         cells: Names of columns that count disjoint events, such as the cells of a table of yes/no answers.
         weights: Names of columns that are sums of weights instead of numbers of events.
+        positives: Names of the cells that count items whose correct answer is "yes".
         signed: Names of metrics in [-1, 1], such as differences of two fractions. They are displayed as percentages.
     """
 
@@ -53,6 +54,7 @@ class MetricSet:
     adds_up: tuple[tuple[tuple[str, ...], str], ...] = ()
     cells: frozenset[str] = frozenset()
     weights: frozenset[str] = frozenset()
+    positives: frozenset[str] = frozenset()
     signed: frozenset[str] = frozenset()
 
     __repr__ = fields_in_short

@@ -23,7 +23,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
-from scapo_eval.engines.openai_http import OpenAIEngine, seconds_to_wait  # noqa: E402
+from scapo_eval.engines.openai_http import OpenAIEngine, _completion, seconds_to_wait  # noqa: E402
 
 Start = Callable[..., str]
 
@@ -252,6 +252,12 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     assert (response.error, response.prompt_tokens) == (None, 300_000)
     ((_, none),) = asked(OpenAIEngine("no-choice", url), [Request.of("x")])
     assert none.error == "the server's reply contains no message"
+
+
+def test_content_that_is_no_text_is_an_error() -> None:
+    number = _completion({"choices": [{"message": {"content": 42}}]})
+    assert (number.text, number.error) == ("", "the content of the server's reply is 42, not text")
+    assert _completion({"choices": [{"message": {"content": None}}]}).error is None
 
 
 NEUTRAL = {

@@ -99,6 +99,8 @@ def test_ratings(text: str, rating: int | None) -> None:
         ("1: D\n2: A", [True, False]),
         ("1. Descriptive\n2) **analytical**", [True, False]),
         ("Sure:\n1 - d\n2 - a", [True, False]),
+        ("1: D 2: A", [True, False]),
+        ("1. A dog sits.\n2. D-shaped clouds.", None),  # the sentences, repeated without labels
         ("1: D", None),
         ("1: D\n2: A\n3: D", None),
         ("1: D\n1: A\n2: A", None),

@@ -152,6 +152,19 @@ def test_earlier_files_with_different_questions_are_refused(tmp_path: Path) -> N
     assert compare([runs[0], runs[0].redrawn(runs[0].resampling)]).comparisons
 
 
+def test_labels_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    rows = yesno_rows()
+    swapped = [{**row, "label": "no" if row["label"] == "yes" else "yes"} for row in rows[:60]]
+    runs = [scapo_eval.yesno(rows, name="a"), scapo_eval.yesno([*swapped, *rows[60:190]], name="b")]
+    with pytest.raises(InputError, match=r"b and a have different labels for 60 of the questions .* \(first: q0\)"):
+        compare(runs)
+    for run in runs:
+        run.save(tmp_path / f"{run.name}.json")
+    with pytest.raises(InputError, match="different labels for 60 of the questions"):
+        compare([load_results(tmp_path / f"{name}.json")[0] for name in "ab"])
+    assert compare(runs, allow_different=True).comparisons
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
