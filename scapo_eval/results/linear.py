@@ -32,6 +32,12 @@ FLOOR_IMAGES = 10
 due to chance.
 """
 
+SAME_DIFFERENCE = 0.01
+"""Maximum change of a difference, in standard errors, for which two systems are linearized together."""
+
+SAME_ERROR = 0.1
+"""Maximum relative change of a standard error for which two systems are linearized together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Linear:
@@ -132,9 +138,10 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
 def exchangeable(a: CountTable, b: CountTable, metrics: MetricSet) -> tuple[Linear, Linear]:
     """Expresses the metrics of two systems as ratios of sums for a test that exchanges the rows of images.
 
-    Equal rows have equal numerators and volumes in both systems, so that exchanging them changes nothing. Formulas that
-    are not ratios are therefore linearized once, at the mean of the two systems' sums, where the error of the
-    difference between the systems is of third order. The volume of an image is the mean of its two volumes.
+    If two systems differ in few images, equal rows must have equal numerators in both systems, so that exchanging them
+    changes nothing and ties remain ties. Formulas that are not ratios are therefore linearized once, at the mean of the
+    two systems' sums. If the systems differ so much that this changes their difference or a standard error noticeably
+    (SAME_DIFFERENCE, SAME_ERROR), each system is linearized at its own sums, as in :func:`linearized`.
 
     Args:
         a, b: Counts of two systems for the same images in the same order.
@@ -143,16 +150,47 @@ def exchangeable(a: CountTable, b: CountTable, metrics: MetricSet) -> tuple[Line
     pair = linearized(a, metrics), linearized(b, metrics)
     rows = [table.rows.astype(np.float64) for table in (a, b)]
     sums = (rows[0].sum(axis=0) + rows[1].sum(axis=0)) / 2
+    position = _positions(metrics)
+    variances = [linear.variances for linear in pair]
     for k, formula in enumerate(metrics.formulas.values()):
-        if isinstance(formula, Ratio) or np.isnan(pair[0].values[k] + pair[1].values[k]):
+        values = pair[0].values[k], pair[1].values[k]
+        if isinstance(formula, Ratio) or np.isnan(values).any() or not pair[0].volumes[:, k].any():
             continue
-        slopes = _slopes(formula, _inside(sums, metrics, _positions(metrics)), metrics.columns)
-        middle = float(formula({column: sums[k] for column, k in _positions(metrics).items()}))
-        volumes = (pair[0].volumes[:, k] + pair[1].volumes[:, k]) / 2
-        for linear, of_system in zip(pair, rows, strict=True):
-            linear.numerators[:, k] = of_system @ slopes * volumes.sum() + middle * volumes
-            linear.volumes[:, k] = volumes
+        slopes = _slopes(formula, _inside(sums, metrics, position), metrics.columns)
+        middle = float(formula({column: sums[at] for column, at in position.items()}))
+        volumes = (pair[0].volumes[:, k] + pair[1].volumes[:, k]) / 2  # equal in both systems
+        numerators = [of_system @ slopes * volumes.sum() + middle * volumes for of_system in rows]
+        errors = np.array([_standard_error(each, volumes) for each in numerators])
+        difference = (numerators[0].sum() - numerators[1].sum()) / volumes.sum()
+        own = np.sqrt([variances[0][k], variances[1][k]])
+        if (
+            abs(difference - (values[0] - values[1])) <= SAME_DIFFERENCE * own.max()
+            and (np.abs(errors - own) <= SAME_ERROR * own).all()
+        ):
+            for linear, of_system in zip(pair, numerators, strict=True):
+                linear.numerators[:, k], linear.volumes[:, k] = of_system, volumes
     return pair
+
+
+def n_differing(a: CountTable, b: CountTable, metrics: MetricSet) -> list[int]:
+    """Returns, for each metric, the number of images whose counts for this metric differ between two systems."""
+    sums, position = (a.total + b.total) / 2, _positions(metrics)
+    at = _inside(sums, metrics, position)
+    numbers = []
+    for formula in metrics.formulas.values():
+        if isinstance(formula, Ratio):
+            columns = [position[formula.numerator], position[formula.denominator]]
+        else:
+            columns = _active(_slopes(formula, at, metrics.columns), at)
+        numbers.append(int((a.rows[:, columns] != b.rows[:, columns]).any(axis=1).sum()))
+    return numbers
+
+
+def _standard_error(numerators: Floats, volumes: Floats) -> float:
+    """Returns the standard error of a ratio of sums; see :attr:`Linear.variances`."""
+    images = int(((volumes != 0) | (numerators != 0)).sum())
+    influences = (numerators - numerators.sum() / volumes.sum() * volumes) / volumes.sum()
+    return float(np.sqrt(images / max(1, images - 1) * (influences**2).sum()))
 
 
 def _positions(metrics: MetricSet) -> dict[str, int]:

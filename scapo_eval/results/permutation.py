@@ -36,7 +36,8 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
     A swapped sample in which one of the systems has no volume counts as a hit, so no sample is omitted.
 
     Args:
-        a, b: Metrics of two systems on the same images, in the same order.
+        a, b: Metrics of two systems on the same images, in the same order; see
+            :func:`~scapo_eval.results.linear.exchangeable`.
         resamples: Number of swapped samples R.
         seed: Seed for the random swaps.
     """

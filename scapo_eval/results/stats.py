@@ -29,7 +29,7 @@ from ..base.types import Interval
 from .counts import CountTable
 from .families import holm as holm  # its former home
 from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
-from .linear import Linear, correlations, exchangeable, linearized, opposites
+from .linear import Linear, correlations, exchangeable, linearized, n_differing, opposites
 from .metric import Floats, MetricSet, Ratio
 from .permutation import permutation_p_values
 from .poisson import image_hashes, poisson_sums
@@ -231,8 +231,7 @@ def paired_differences(
         ]
     pair = _Pair(linearized(a, metrics), linearized(b, metrics))
     swapped = exchangeable(a, b, metrics)
-    differing = (swapped[0].numerators != swapped[1].numerators) | (swapped[0].volumes != swapped[1].volumes)
-    n_differing = differing.sum(axis=0).tolist()
+    differing = n_differing(a, b, metrics)
     if interval == "percentile" or test == "paired_bootstrap":
         drawn = _paired_resamples(a, b, metrics, resamples=resamples, seed=seed, kind=kind)
     if test == "paired_bootstrap":
@@ -267,7 +266,7 @@ def paired_differences(
                 standard_error=_number(pair.errors[k]),
                 detectable=pair.detectable(k),
                 p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
-                n_differing=n_differing[k],
+                n_differing=differing[k],
             )
         )
     return rows

@@ -232,6 +232,23 @@ def test_answers_that_differ_in_a_few_questions_are_tested_like_signs(worse: int
         assert found[name] == pytest.approx(exact, abs=0.03)
 
 
+def test_systems_with_very_different_volumes_are_linearized_at_their_own_sums() -> None:
+    """Of two systems with an equal caption score, one makes five times as many claims. The test must not reject more
+    often than at its level; at the mean of their sums, it rejects 44 % of the samples."""
+    rejected = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        truth, tables = 1 + rng.poisson(2, 100), []
+        for volume, hal, cover in ((10, 0.1, 0.6), (2, 0.3, 0.5 * 0.72 * 0.7 / (0.7 - 0.5 * 0.72))):
+            generated = 1 + rng.poisson(volume - 1, 100)
+            wrong, covered, one = rng.binomial(generated, hal), rng.binomial(truth, cover), np.ones(100, dtype=np.int64)
+            columns = [one, generated, wrong, covered, truth, generated, wrong, wrong > 0, 0 * one]
+            tables.append(table(np.stack(columns, axis=1), capscore_metrics()))
+        found = {row.metric: row for row in paired_differences(*tables, capscore_metrics(), resamples=200, seed=seed)}
+        rejected += (found["cap_score"].p_value or 1) <= 0.05
+    assert rejected <= 11  # of 100 at 5 %, with a probability of 0.996
+
+
 @pytest.mark.parametrize(("worse", "better"), [(1, 0), (2, 1), (8, 2), (14, 6)])
 def test_captions_that_differ_in_a_few_images_are_tested_like_signs(worse: int, better: int) -> None:
     """If the systems differ only in hallucinated labels, one per image, the caption score has the p-value of signs."""
