@@ -29,7 +29,9 @@ assert PART % _IMAGES == 0
 _FEATURES = 6
 
 
-def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> Floats:
+def permutation_p_values(
+    a: Linear, b: Linear, *, resamples: int, seed: int, order: NDArray[np.int64] | None = None
+) -> Floats:
     """Returns the (M,) two-sided p-values ``(hits + 1) / (R + 1)`` of M metrics. A p-value is NaN if one of the systems
     has no value.
 
@@ -40,8 +42,9 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
             :func:`~scapo_eval.results.linear.exchangeable`.
         resamples: Number of swapped samples R.
         seed: Seed for the random swaps.
+        order: Order in which the images are swapped, or None for :func:`canonical_order`.
     """
-    order = _canonical_order(a, b)
+    order = canonical_order(a, b) if order is None else order
     features = np.concatenate([_features(a), _cross(a, b)], axis=1)[order]
     swapped = np.concatenate([_features(b), _cross(b, a)], axis=1)[order]
     gaps = swapped - features
@@ -62,7 +65,7 @@ def permutation_p_values(a: Linear, b: Linear, *, resamples: int, seed: int) -> 
     return np.where(np.isnan(a.values) | np.isnan(b.values), np.nan, p_values)
 
 
-def _canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
+def canonical_order(a: Linear, b: Linear) -> NDArray[np.int64]:
     """Returns an order of the images that depends only on their counts, so that the names of images do not affect the
     result.
     """

@@ -31,7 +31,7 @@ from .families import holm as holm  # its former home
 from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
 from .linear import Linear, correlations, exchangeable, linearized, n_differing, opposites
 from .metric import Floats, MetricSet, Ratio
-from .permutation import permutation_p_values
+from .permutation import canonical_order, permutation_p_values
 from .poisson import image_hashes, poisson_sums
 
 DEFAULT_RESAMPLES = 1000
@@ -241,7 +241,8 @@ def paired_differences(
     if test in ("paired_bootstrap", "approximate_randomization"):
         p_values = {name: _p_value(null[name], ours[name] - theirs[name]) for name in metrics.formulas}
     else:
-        permuted = permutation_p_values(*swapped, resamples=resamples, seed=seed)
+        order = canonical_order(pair.a, pair.b)
+        permuted = permutation_p_values(*swapped, resamples=resamples, seed=seed, order=order)
         p_values = dict(zip(metrics.formulas, map(_number, permuted), strict=True))
     exact = _mcnemar_p_values(*verdicts) if test == "mcnemar" else {}
     fallback = "studentized_permutation" if test == "mcnemar" else test
