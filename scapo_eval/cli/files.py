@@ -71,10 +71,8 @@ class InputFile(_File):
         if not path and not (ctx and ctx.resilient_parsing):
             self.fail("the name of the file is empty", param, ctx)
         if path == STDIN and ctx is not None and param is not None:
-            first, given_in = ctx.meta.setdefault(_STDIN, (param, None))
-            twice = first is not param or given_in is ctx  # other contexts parse the same words again
-            ctx.meta[_STDIN] = first, ctx
-            if twice and not ctx.resilient_parsing:
+            first = ctx.meta.setdefault(_STDIN, param)
+            if first is not param and not ctx.resilient_parsing:
                 self.fail("standard input (-) is already another input; write one of them into a file", param, ctx)
         self._seen(ctx, _INPUTS, path)
         return value if self.named else path

@@ -296,7 +296,6 @@ TOLD = [
     ("none.jsonl --truth t.json -o new/x.json", "new/x.json: cannot be written"),  # before any file is read
     ("describe . -o parts --model m", "parts: cannot be written: parts is a directory"),
     ("- --truth -", "standard input (-) is already another input; write one of them into a file"),
-    ("a=- b=- --truth gt.json", "standard input (-) is already another input; write one of them into a file"),
     ("version", "file or verb 'version' not found; scapo-eval --help lists the verbs"),
     ("protocol show chiar", "or a file); did you mean 'chair-opera'?"),
     ("c.jsonl --truth boxes", "but labels in YOLO's format; convert them to COCO's instances (JSON)"),

@@ -164,23 +164,24 @@ def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
 def test_false_claims_against_wrong_parts_and_facts() -> None:
     scene = {"objects": [{"name": "dog"}, {"name": "horse", "attributes": ["brown"]}], "complete": ["dog", "horse"]}
     scenes = [{"image_id": k, **scene} for k in range(30)]
+    truth = {k: ["dog", "horse"] for k in range(40)}
     texts = ["Two dogs sit.", "A red horse, one dog.", "No red horse."]
     marked = [
         {"image_id": k, "caption": texts[k % 3], "spans": [{"start": 0, "end": 8, "wrong": k % 3 == 0}]}
         for k in range(30)
     ]
-    found = scapo_eval.validate(marked, truth=TRUTH, scenes=scenes, resamples=50)
+    found = scapo_eval.validate(marked, truth=truth, scenes=scenes, resamples=50)
     shares = [found.value(f"kind={kind}", "wrong", "span_decided") for kind in ("any", "count", "attribute", "text")]
     assert shares == [1, 1, 0, 0]  # nothing is known of sitting
     assert found.value("kind=count", "wrong", "span_precision") == 1
     assert found.value("kind=attribute", "wrong", "span_precision") == 0  # the negated claim does not count
     assert found.value("kind=beyond presence", "wrong", "span_precision") == 0.5
     assert found.value("kind=beyond presence", "wrong", "span_recall") == 1
-    assert str(found.signature) != str(scapo_eval.validate(marked, truth=TRUTH, resamples=50).signature)
+    assert str(found.signature) != str(scapo_eval.validate(marked, truth=truth, resamples=50).signature)
     facts = [
         {"image_id": k, "answer": "", "facts": [{"text": text, "label": k % 2} for text in texts]} for k in range(30)
     ]
-    judged = scapo_eval.validate(facts, truth=TRUTH, scenes=scenes, ratings=["true"], resamples=50)
+    judged = scapo_eval.validate(facts, truth=truth, scenes=scenes, ratings=["true"], resamples=50)
     assert judged.value("holds count", "wrong", "span_share") == pytest.approx(2 / 3)
     assert judged.value("kind=count", "wrong", "span_recall") == pytest.approx(1 / 3)
     assert judged.value("kind=count", "wrong", "span_precision") == 0.5
