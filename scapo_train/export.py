@@ -64,8 +64,7 @@ def export_step(
         steps = ", ".join(map(str, complete)) or "none"
         raise InputError(f"checkpoint not found (found: {steps})", path=str(checkpoints.folder))
     if step is None:
-        step = best_of(checkpoints, Best(config.run.keep_best, 0)) if best else None
-        step = max(complete) if step is None else step
+        step = best_of(checkpoints, Best(config.run.keep_best, 0)) if best else max(complete)
     output = output or run / f"{'adapter' if adapter else 'model'}-{step:06d}"
     if output.exists():
         raise InputError("exists: choose another folder with -o", path=str(output))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
+from types import MappingProxyType
 
 
 class ScapoError(ValueError):
@@ -28,6 +30,23 @@ _LONGEST = 2000  # maximum length of a message, because quoted input can be of a
 def in_short(text: str) -> str:
     """Returns a text, truncated if it is too long for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def misspelled(
+    keys: Iterable[object], known: Sequence[str], other_names: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[str, str]]:
+    """Yields the unknown keys of a record that resemble a known key or are another name of it, each with the known key.
+
+    Args:
+        keys: Keys of the record, which determine the order.
+        known: Known keys.
+        other_names: Mapping from other names of known keys, in lower case, to the known keys.
+    """
+    for key in map(str, keys):
+        word = key.casefold()
+        meant = [other_names[word]] if word in other_names else get_close_matches(word, known, n=1, cutoff=0.75)
+        if key not in known and meant and meant[0] in known:
+            yield key, meant[0]
 
 
 def in_one_line(error: object, longest: int = 300) -> str:

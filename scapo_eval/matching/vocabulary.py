@@ -12,12 +12,11 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import InputError, InputErrors, InputWarning, short_repr
+from ..base.errors import InputError, InputErrors, InputWarning, misspelled, short_repr
 from ..base.hashes import digest
 from ..base.ids import file_name_of
 from ..base.reprs import fields_in_short, one_line
@@ -548,10 +547,8 @@ _KEYS_OF_LABEL = ("aliases", "definition", "group", "coco")
 
 def _check_keys(fields: Mapping[str, Any], known: Sequence[str], place: str, name: str) -> None:
     """Refuses misspelled keys. Other unknown keys, such as notes, are ignored."""
-    for key in fields:
-        close = get_close_matches(str(key).lower(), known, n=1, cutoff=0.75) if key not in known else []
-        if close:
-            raise InputError(f"{place}unknown key {short_repr(key)}; did you mean '{close[0]}'?", path=name)
+    for key, meant in misspelled(fields, known):
+        raise InputError(f"{place}unknown key {short_repr(key)}; did you mean '{meant}'?", path=name)
 
 
 _KEYS = frozenset({"name", "version", "source", "labels", "ignore", "include", "lists", "heads", "kin", "senses"})

@@ -15,7 +15,7 @@ effective size, which is the equivalent number of independent trials (Korn & Gra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -135,41 +135,50 @@ def linearized(table: CountTable, metrics: MetricSet) -> Linear:
     )
 
 
-def exchangeable(a: CountTable, b: CountTable, metrics: MetricSet) -> tuple[Linear, Linear]:
+def exchangeable(
+    own: tuple[Linear, Linear], tables: tuple[CountTable, CountTable], metrics: MetricSet
+) -> tuple[Linear, Linear]:
     """Expresses the metrics of two systems as ratios of sums for a test that exchanges the rows of images.
 
     If two systems differ in few images, equal rows must have equal numerators in both systems, so that exchanging them
     changes nothing and ties remain ties. Formulas that are not ratios are therefore linearized once, at the mean of the
     two systems' sums. If the systems differ so much that this changes their difference or a standard error noticeably
-    (SAME_DIFFERENCE, SAME_ERROR), each system is linearized at its own sums, as in :func:`linearized`.
+    (SAME_DIFFERENCE, SAME_ERROR), each system remains linearized at its own sums.
 
     Args:
-        a, b: Counts of two systems for the same images in the same order.
+        own: Metrics of each system, linearized at its own sums; see :func:`linearized`.
+        tables: Counts of the systems for the same images in the same order.
         metrics: Metric set of both systems.
     """
-    pair = linearized(a, metrics), linearized(b, metrics)
-    rows = [table.rows.astype(np.float64) for table in (a, b)]
-    sums = (rows[0].sum(axis=0) + rows[1].sum(axis=0)) / 2
-    position = _positions(metrics)
-    variances = [linear.variances for linear in pair]
-    for k, formula in enumerate(metrics.formulas.values()):
-        values = pair[0].values[k], pair[1].values[k]
-        if isinstance(formula, Ratio) or np.isnan(values).any() or not pair[0].volumes[:, k].any():
-            continue
-        slopes = _slopes(formula, _inside(sums, metrics, position), metrics.columns)
-        middle = float(formula({column: sums[at] for column, at in position.items()}))
-        volumes = (pair[0].volumes[:, k] + pair[1].volumes[:, k]) / 2  # equal in both systems
-        numerators = [of_system @ slopes * volumes.sum() + middle * volumes for of_system in rows]
-        errors = np.array([_standard_error(each, volumes) for each in numerators])
-        difference = (numerators[0].sum() - numerators[1].sum()) / volumes.sum()
-        own = np.sqrt([variances[0][k], variances[1][k]])
-        if (
-            abs(difference - (values[0] - values[1])) <= SAME_DIFFERENCE * own.max()
-            and (np.abs(errors - own) <= SAME_ERROR * own).all()
-        ):
-            for linear, of_system in zip(pair, numerators, strict=True):
-                linear.numerators[:, k], linear.volumes[:, k] = of_system, volumes
-    return pair
+    a, b = own
+    rows = [table.rows.astype(np.float64) for table in tables]
+    sums, position = (rows[0].sum(axis=0) + rows[1].sum(axis=0)) / 2, _positions(metrics)
+    at = _inside(sums, metrics, position)
+    volumes = (a.volumes + b.volumes) / 2  # equal in both systems
+    numerators = [linear.numerators.copy() for linear in own]
+    is_same = np.array([not isinstance(formula, Ratio) for formula in metrics.formulas.values()])
+    is_same &= ~np.isnan(a.values + b.values) & volumes.any(axis=0)
+    for k in np.flatnonzero(is_same).tolist():
+        formula = metrics.formulas[a.names[k]]
+        slopes = _slopes(formula, at, metrics.columns)
+        middle = float(formula({column: sums[place] for column, place in position.items()}))
+        for of_system, above in zip(rows, numerators, strict=True):
+            above[:, k] = of_system @ slopes * volumes[:, k].sum() + middle * volumes[:, k]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x, y = (
+            replace(linear, values=above.sum(axis=0) / volumes.sum(axis=0), numerators=above, volumes=volumes)
+            for linear, above in zip(own, numerators, strict=True)
+        )
+        errors, common_errors = ([np.sqrt(linear.variances) for linear in pair] for pair in (own, (x, y)))
+    is_same &= np.abs((x.values - y.values) - (a.values - b.values)) <= SAME_DIFFERENCE * np.maximum(*errors)
+    for error, common_error in zip(errors, common_errors, strict=True):
+        is_same &= np.abs(common_error - error) <= SAME_ERROR * error
+
+    def chosen(linear: Linear, common: Linear) -> Linear:
+        above = np.where(is_same, common.numerators, linear.numerators)
+        return replace(linear, numerators=above, volumes=np.where(is_same, volumes, linear.volumes))
+
+    return chosen(a, x), chosen(b, y)
 
 
 def n_differing(a: CountTable, b: CountTable, metrics: MetricSet) -> list[int]:
@@ -184,13 +193,6 @@ def n_differing(a: CountTable, b: CountTable, metrics: MetricSet) -> list[int]:
             columns = _active(_slopes(formula, at, metrics.columns), at)
         numbers.append(int((a.rows[:, columns] != b.rows[:, columns]).any(axis=1).sum()))
     return numbers
-
-
-def _standard_error(numerators: Floats, volumes: Floats) -> float:
-    """Returns the standard error of a ratio of sums; see :attr:`Linear.variances`."""
-    images = int(((volumes != 0) | (numerators != 0)).sum())
-    influences = (numerators - numerators.sum() / volumes.sum() * volumes) / volumes.sum()
-    return float(np.sqrt(images / max(1, images - 1) * (influences**2).sum()))
 
 
 def _positions(metrics: MetricSet) -> dict[str, int]:

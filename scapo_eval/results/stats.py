@@ -230,7 +230,6 @@ def paired_differences(
             for name, x, y in ((name, _number(ours[name]), _number(theirs[name])) for name in metrics.formulas)
         ]
     pair = _Pair(linearized(a, metrics), linearized(b, metrics))
-    swapped = exchangeable(a, b, metrics)
     differing = n_differing(a, b, metrics)
     if interval == "percentile" or test == "paired_bootstrap":
         drawn = _paired_resamples(a, b, metrics, resamples=resamples, seed=seed, kind=kind)
@@ -242,7 +241,8 @@ def paired_differences(
         p_values = {name: _p_value(null[name], ours[name] - theirs[name]) for name in metrics.formulas}
     else:
         order = canonical_order(pair.a, pair.b)
-        permuted = permutation_p_values(*swapped, resamples=resamples, seed=seed, order=order)
+        exchanged = exchangeable((pair.a, pair.b), (a, b), metrics)
+        permuted = permutation_p_values(*exchanged, resamples=resamples, seed=seed, order=order)
         p_values = dict(zip(metrics.formulas, map(_number, permuted), strict=True))
     exact = _mcnemar_p_values(*verdicts) if test == "mcnemar" else {}
     fallback = "studentized_permutation" if test == "mcnemar" else test
@@ -305,9 +305,8 @@ class _Pair:
     def p_equivalence(self, k: int, margin: float) -> float | None:
         """Returns the larger p-value of the two one-sided tests of equivalence for metric k (Schuirmann 1987).
 
-        If neither system has an event, or neither has an opposite, the p-value is the largest probability of this
-        result if the two values differ by the margin, which one system without events and one with events at a rate
-        of the margin attain.
+        If both values are 0 (or both are 1), the p-value is the largest probability of this result if the true values
+        differ by the margin. It is attained if one of the true values is 0 (or 1).
         """
         x, y, error = float(self.a.values[k]), float(self.b.values[k]), float(self.errors[k])
         if not np.isnan(error):

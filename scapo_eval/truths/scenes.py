@@ -22,13 +22,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
+from ..base.errors import UNFIT, FaultList, InputError, misspelled, short_repr, unfit
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
@@ -552,11 +551,9 @@ _OTHER_NAMES = {"bbox": "box", "color": "attributes", "colour": "attributes", "r
 
 def _refuse_misspelled(record: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raises ValueError if a key resembles a known key that is missing. Other unknown keys are ignored."""
-    for key in record.keys() - known:
-        word = str(key).casefold()
-        meant = [_OTHER_NAMES.get(word, "")] if word in _OTHER_NAMES else get_close_matches(word, known, 1, 0.8)
-        if meant and meant[0] in known and meant[0] not in record:
-            raise ValueError(f"unknown key '{key}'; did you mean '{meant[0]}'?")
+    for key, meant in misspelled(record, known, _OTHER_NAMES):
+        if meant not in record:
+            raise ValueError(f"unknown key '{key}'; did you mean '{meant}'?")
 
 
 def _checked(record: Mapping[str, Any], name: str, is_valid: Callable[[Any], bool], form: str, default: Any) -> Any:

@@ -65,8 +65,8 @@ class Best:
         self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
 
 
-def best_of(checkpoints: Checkpoints, best: Best) -> int | None:
-    """Returns the step with the best value among the checkpoints in ``best/``, or None if there is no checkpoint.
+def best_of(checkpoints: Checkpoints, best: Best) -> int:
+    """Returns the step with the best value among the checkpoints in ``best/``, of which there is at least one.
 
     After an interruption, the folder may contain checkpoints of several steps. The earliest of equal values is the best
     one, as in :meth:`Best.update`.
@@ -75,7 +75,7 @@ def best_of(checkpoints: Checkpoints, best: Best) -> int | None:
     for path in checkpoints.complete():
         value = checkpoints.state(path).get("best", {}).get("value")
         values[step_of(path)] = -math.inf if value is None else best.quality(value)
-    return max(values, key=values.__getitem__, default=None)
+    return max(values, key=values.__getitem__)
 
 
 def referenced(checkpoints: Checkpoints) -> set[int]:
