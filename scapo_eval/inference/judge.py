@@ -239,9 +239,10 @@ def _case(answer: AnswerToJudge) -> dict[str, str]:
 # --- FaithScore -----------------------------------------------------------------------------------------------------
 
 
-# the label of a sentence, but not the sentence itself ("1. A dog")
+# the label of a sentence, but not the sentence itself ("1. A dog"); all repetitions are bounded, as an unbounded one
+# takes time in proportion to the square of its text
 _LABEL = re.compile(
-    r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b"
+    r"(?<!\d)(\d{1,6})\s{0,9}[.):\-]{0,9}\s{0,9}[*_`\"']{0,9}\b(d|a|descriptive|analytical)\b"
     r"(?=[*_`\"'.)\]]*\s*(?:$|[\n,;|:(\u2013\u2014-]|\d))",
     re.IGNORECASE,
 )

@@ -72,6 +72,8 @@ def test_no_expression_looks_back_over_its_text() -> None:
         ("scapo_eval.base.ids:plain_id", "0" * 300_000 + "x"),
         ("scapo_eval.benchmarks.pope:_number", "pope" * 75_000),
         ("scapo_eval.benchmarks.chair.tokens:_ends_numbered", ":1" * 150_000 + "."),
+        ("scapo_eval.inference.judge:_LABEL.findall", "0" * 300_000),
+        ("scapo_eval.inference.judge:_LABEL.findall", "1" + " " * 300_000),
     ],
 )
 def test_ids_and_numbers_are_read_in_one_pass(read: str, text: str) -> None:
