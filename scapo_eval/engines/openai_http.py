@@ -60,6 +60,7 @@ minutes.
 
 _TOLD_FROM = 10.0  # minimum wait in seconds for a warning
 _LONGEST_REPLY = 32 << 20  # bytes
+_REASONING = ("reasoning", "reasoning_content")  # names under which servers return the reasoning before an answer
 _SHORTEST_SECRET = 4  # characters; a shorter one would match in every text
 
 _SENT = (*CHOICES, "seed", "max_tokens")
@@ -532,7 +533,9 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
-        raise ValueError("missing key 'choices'")
+        # OpenRouter and others report errors of their providers with HTTP 200
+        told = isinstance(data, dict) and data.get("error")
+        raise ValueError(f"the server reports {_told(data)}" if told else "missing key 'choices'")
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
         return Completion(error="the server's reply contains no message")
@@ -541,8 +544,13 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
         return Completion(error=f"the content of the server's reply is {short_repr(content)}, not text")
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
+    text = message_text(content)
+    if not text.strip() and any(message.get(name) for name in _REASONING):
+        return Completion(
+            error="the reply contains only reasoning and no answer; increase --max-tokens, or turn reasoning off"
+        )
     return Completion(
-        text=message_text(content),
+        text=text,
         finish=finish if isinstance(finish := choices[0].get("finish_reason"), str) else None,
         prompt_tokens=_tokens(usage.get("prompt_tokens")),
         completion_tokens=_tokens(usage.get("completion_tokens")),
@@ -573,6 +581,11 @@ def _message(data: bytes) -> str:
         value: Any = parse_json(data)
     except ValueError:
         value = data.decode("utf-8", "replace")
+    return _told(value)
+
+
+def _told(value: Any) -> str:
+    """Returns the message of an error from a reply."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:
             value = value[key]

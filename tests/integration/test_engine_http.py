@@ -255,6 +255,14 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
 
 
 def test_content_that_is_no_text_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the server reports Provider returned error"):
+        _completion({"error": {"code": 429, "message": "Provider returned error"}})
+    for name in ("reasoning_content", "reasoning"):
+        thought = {"role": "assistant", "content": None, name: "The user wants"}
+        assert "only reasoning" in str(
+            _completion({"choices": [{"message": thought, "finish_reason": "length"}]}).error
+        )
+        assert _completion({"choices": [{"message": {**thought, "content": "A dog."}}]}).text == "A dog."
     number = _completion({"choices": [{"message": {"content": 42}}]})
     assert (number.text, number.error) == ("", "the content of the server's reply is 42, not text")
     assert _completion({"choices": [{"message": {"content": None}}]}).error is None
