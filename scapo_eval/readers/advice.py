@@ -27,8 +27,8 @@ _READ = 100  # values of a record
 def advice_on_keys(name: str, record: Record) -> str:
     """Returns advice to name the keys of a record, or to take the values out of an inner object.
 
-    The longest text is the caption, and the first other text or number is the image id. The advice is empty if there
-    are no such keys.
+    The longest text is the caption, and the first other number or text without spaces is the image id. The advice is
+    empty if there is no text.
     """
     if name.startswith("<"):  # records in memory
         return "; rename the keys to image_id and caption"
@@ -41,12 +41,19 @@ def advice_on_keys(name: str, record: Record) -> str:
         return f"; take the keys out of '{inside}': {jq_command(f'. + .{inside}', name)}"
     texts = [key for key, value in record.items() if isinstance(value, str) and key != "image_id"]
     caption = "caption" if "caption" in record else max(texts, key=lambda key: len(str(record[key])), default=None)
-    others = (key for key, value in record.items() if key != caption and isinstance(value, (str, int)))
+    others = (key for key, value in record.items() if key != caption and _may_be_id(value))
     image = "image_id" if "image_id" in record else next(others, None)
-    if caption is None or image is None:
+    if caption is None:
         return ""
+    if image is None:
+        return f"; no key contains image ids: add the key image_id to each record (captions: '{caption}')"
     named = shlex.join(["scapo-eval", "score", name, "--image-key", image, "--caption-key", caption])
     return f"; name the keys: {named} --truth TRUTH"
+
+
+def _may_be_id(value: object) -> bool:
+    is_word = isinstance(value, str) and value != "" and (not re.search(r"\s", value) or is_image_file(value))
+    return is_word or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def records_of_columns(record: Record) -> str | None:

@@ -228,6 +228,9 @@ def test_the_keys_of_a_record_are_named_in_a_command() -> None:
     captions_of("my captions", [(1, {"nr": 1, "by": "me", "said": "A dog."})], faults)
     command = "scapo-eval score 'my captions' --image-key nr --caption-key said --truth TRUTH"
     assert str(faults.errors[0]).endswith(f"(found: nr, by, said); name the keys: {command}")
+    faults = FaultList()  # LLaMA-Factory's predictions have no image ids
+    captions_of("x", [(1, {"prompt": "Describe this.", "predict": "A dog on the sofa.", "label": ""})], faults)
+    assert str(faults.errors[0]).endswith("add the key image_id to each record (captions: 'predict')")
 
 
 @pytest.mark.parametrize(("record", "reason"), RECORD_FAULTS)
