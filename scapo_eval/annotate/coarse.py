@@ -152,7 +152,7 @@ def open_or_create(
 
     Args:
         folder: Folder of the run.
-        images: Images of the run.
+        images: Images of the run. If the images of an existing run have moved, the run stores their new paths.
         vocabulary: Vocabulary of the run.
         claims: Claims about the images, each of which becomes a cell of the run. If ``claims`` is None, each
             combination of an image and a label becomes a cell.
@@ -184,6 +184,7 @@ def open_or_create(
             else f"was started with {kinds[0]}, not with {kinds[1]}; choose another folder"
         )
         raise InputError(reason, path=folder)
+    store.relocate(images)
     return store
 
 

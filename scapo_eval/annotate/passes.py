@@ -52,11 +52,18 @@ class Call:
         row: Row of the image or claim in the matrix.
         prompt: Prompt to send with the image.
         columns: Column indices of the prompt's labels in the matrix.
+        omitted: Columns whose verdicts are not stored, because only the prompt's other labels are of interest.
     """
 
     row: int
     prompt: Prompt
     columns: tuple[int, ...]
+    omitted: frozenset[int] = frozenset()
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Columns whose verdicts are stored."""
+        return tuple(column for column in self.columns if column not in self.omitted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +255,7 @@ def _write(
     """
     cells: dict[tuple[PassKind, str, str], list[tuple[int, int, int, float]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
-        outcome.cells += len(call.columns)
+        outcome.cells += len(call.stored)
         if completion.error is not None:
             continue
         judged = verdicts or (UNKNOWN,) * len(call.columns)
@@ -256,7 +263,8 @@ def _write(
         undecided = verdicts == (UNKNOWN,)  # only for claims: the judge answered "unsure"
         answer = read_answer(completion.text) or "" if undecided else ""
         of_prompt = cells.setdefault((call.prompt.kind, call.prompt.id, answer), [])
-        of_prompt += ((call.row, column, verdict, p) for column, verdict in zip(call.columns, judged, strict=True))
+        of_labels = zip(call.columns, judged, strict=True)
+        of_prompt += ((call.row, column, verdict, p) for column, verdict in of_labels if column not in call.omitted)
     for (kind, prompt, answer), of_prompt in cells.items():
         row, column, verdict = np.array([cell[:3] for cell in of_prompt], dtype=np.int64).T
         p_yes = np.array([cell[3] for cell in of_prompt])
@@ -276,7 +284,7 @@ def _write(
 
 
 def _list(store: Store, call: Call, completion: Completion, outcome: PassOutcome) -> None:
-    for column in call.columns:
+    for column in call.stored:
         row = {**store.name_of(call.row, column), "prompt": call.prompt.id}
         if completion.error is None:
             outcome.unread.append({**row, "answer": completion.text})

@@ -132,7 +132,7 @@ def refine(
     only_first: bool = False,
 ) -> PassOutcome:
     """Asks about the cells of a refinement, except cells that were already decided in an earlier call of this
-    refinement.
+    refinement. If a joint prompt also asks about other cells, their verdicts are not stored.
 
     Args:
         store: Run that is open for writing.
@@ -148,7 +148,8 @@ def refine(
     def calls() -> Iterator[Call]:
         for row in range(len(wanted)):
             for k in np.flatnonzero(wanted[row]).tolist():
-                yield Call(row, refinement.prompts[k], columns[k])
+                omitted = frozenset(column for column in columns[k] if not refinement.cells[row, column])
+                yield Call(row, refinement.prompts[k], columns[k], omitted)
 
     kinds = {prompt.kind for prompt in refinement.prompts}
     assert kinds <= {"label", "joint"}
@@ -162,8 +163,10 @@ def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np
     """Returns an (images, prompts) mask of the calls that a refinement still requires.
 
     A call is required if one of its cells belongs to the refinement and is still undecided. A cell is considered
-    decided if it was decided by a person or by an equal call (same prompt, judge, round and reason).
+    decided if it was decided by a person or by an equal call (same prompt, judge, round and reason). A cell whose
+    answer was unreadable is still undecided.
     """
+    unsettled = store.unsettled
     human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []
     for prompt in refinement.prompts:
@@ -171,5 +174,6 @@ def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np
         asked = store.provenance_ids[:, columns] == store.id_of(
             CellProvenance(prompt.kind, prompt.id, judge, refinement.round, refinement.reason)
         )
-        needed.append((refinement.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
+        decided = human[:, columns] | (asked & ~unsettled[:, columns])
+        needed.append((refinement.cells[:, columns] & ~decided).any(axis=1))
     return np.stack(needed, axis=1)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..files.files import atomic_write
 from ..files.json_text import dump_json, read_as
 from ..inference.shards import Shard, check_complete, merge_journals
 from .passes import JOURNAL, PASSES, UNREAD
-from .store import Store
+from .store import Store, files_of
 
 SHARD = "shard.json"
 
@@ -100,7 +99,10 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
             _fill(whole, stores)
         except BaseException:
             whole.close()
-            shutil.rmtree(output)
+            for path in [*files_of(output), Path(output, JOURNAL)]:
+                path.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder contains other files
+                os.rmdir(output)
             raise
     return whole
 

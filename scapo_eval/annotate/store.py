@@ -160,14 +160,7 @@ class Store:
         lock = _lock(folder)
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
-            rows = [
-                {
-                    **{"image_id": image.image_id, "name": image.name, "path": os.path.abspath(image.path)},
-                    **({} if claims is None else {"claims": claims.get(image.image_id, ())}),
-                }
-                for image in images
-            ]
-            _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
+            _write_images(folder, images, claims)
             for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
                 _write(folder / name, b"")
             run = {
@@ -220,6 +213,18 @@ class Store:
             store._release()
             raise
         return store
+
+    def relocate(self, images: Sequence[ImageFile]) -> None:
+        """Stores the paths of the given images if they differ from those of the run.
+
+        Args:
+            images: The images of the run, in the same order.
+        """
+        self._must_write()
+        paths = [os.path.abspath(image.path) for image in images]
+        if paths != [image.path for image in self.images]:
+            _write_images(self.folder, images, self.claims_of_images)
+            self._load_images()
 
     def __enter__(self) -> Store:
         return self
@@ -523,19 +528,7 @@ class Store:
     def _load(self) -> None:
         folder = self.folder
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
-        rows = self.lines("images.jsonl", _ImageRow)
-        self.images = tuple(ImageFile(row.image_id, row.name, row.path) for row in rows)
-        if len({image.image_id for image in self.images}) < len(self.images) or not self.images:
-            raise InputError("damaged: no image, or one that appears twice", path=str(folder / "images.jsonl"))
-        self.claims = tuple(claim for row in rows for claim in row.claims or ())
-        if any(len(set(row.claims or ())) < len(row.claims or ()) for row in rows):
-            raise InputError("damaged: a claim appears twice", path=str(folder / "images.jsonl"))
-        kinds = {claim[0] for claim in self.claims}
-        repeats = [len(row.claims or ()) if kinds else 1 for row in rows]
-        of_rows = [image for image, times in zip(self.images, repeats, strict=True) for _ in range(times)]
-        self.image_ids = tuple(image.image_id for image in of_rows)
-        self.paths = tuple(image.path for image in of_rows)
-        self.labels = tuple(kind for kind in CLAIM_KINDS if kind in kinds) if kinds else self.vocabulary.labels
+        self._load_images()
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
         for excluded in self.lines("excluded.jsonl", _Excluded):
@@ -543,13 +536,13 @@ class Store:
         self.lines("prompts.jsonl", _Prompt)  # files that other files refer to exist
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
-        # after the log: a provenance is written before the verdicts that refer to it
+        path = folder / _PROBABILITIES
+        data = read_regular(path) if path.exists() else b""
+        # after the logs: a provenance is written before the verdicts and probabilities that refer to it
         self._provenances = self.lines("sources.jsonl", CellProvenance)
         self._ids = {provenance: k for k, provenance in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
-        path = folder / _PROBABILITIES
-        data = read_regular(path) if path.exists() else b""
         kept = np.frombuffer(data, _PROBABILITY, count=len(data) // _PROBABILITY.itemsize)
         self._check_cells(kept, "a probability")
         self._probabilities = [kept]
@@ -566,6 +559,21 @@ class Store:
             for other in folder.glob("verdicts.*.log"):
                 if other != path:
                     other.unlink()
+
+    def _load_images(self) -> None:
+        folder, rows = self.folder, self.lines("images.jsonl", _ImageRow)
+        self.images = tuple(ImageFile(row.image_id, row.name, row.path) for row in rows)
+        if len({image.image_id for image in self.images}) < len(self.images) or not self.images:
+            raise InputError("damaged: no image, or one that appears twice", path=str(folder / "images.jsonl"))
+        self.claims = tuple(claim for row in rows for claim in row.claims or ())
+        if any(len(set(row.claims or ())) < len(row.claims or ()) for row in rows):
+            raise InputError("damaged: a claim appears twice", path=str(folder / "images.jsonl"))
+        kinds = {claim[0] for claim in self.claims}
+        repeats = [len(row.claims or ()) if kinds else 1 for row in rows]
+        of_rows = [image for image, times in zip(self.images, repeats, strict=True) for _ in range(times)]
+        self.image_ids = tuple(image.image_id for image in of_rows)
+        self.paths = tuple(image.path for image in of_rows)
+        self.labels = tuple(kind for kind in CLAIM_KINDS if kind in kinds) if kinds else self.vocabulary.labels
 
     def _read_log(self) -> NDArray[np.void]:
         """Reads the archive, and returns the log that follows it. Reads the archive and the log again if a writer has
@@ -692,6 +700,17 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
             versions[name] = column
         generation = int(columns["generation"][()])
     return generation, versions
+
+
+def _write_images(folder: Path, images: Sequence[ImageFile], claims: Mapping[str, Sequence[ClaimKey]] | None) -> None:
+    rows = [
+        {
+            **{"image_id": image.image_id, "name": image.name, "path": os.path.abspath(image.path)},
+            **({} if claims is None else {"claims": claims.get(image.image_id, ())}),
+        }
+        for image in images
+    ]
+    _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
 
 
 def _lock(folder: Path) -> int:

@@ -28,11 +28,19 @@ def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
     if folders and len(folders) < len(shards):
         raise InputError(f"some shards are folders ({folders[0]}), some are files")
     if folders:
+        from ..annotate.qc.rounds import FOLDER
         from ..annotate.shards import merge_runs
 
         store = merge_runs(shards, output)
         text = f"{len(shards):,} shards, {len(store.image_ids):,} images, {len(store.open_cells()):,} open cells"
         store.close()
+        for folder in folders:
+            if any(Path(folder, FOLDER).glob("round-*")):
+                echo(
+                    f"scapo-eval: warning: {folder}: people's verdicts are merged, but not the rounds of its quality "
+                    "control, so the matrix has no bounds before new rounds (scapo-eval annotate qc sample)",
+                    err=True,
+                )
     else:
         merged = merge_outputs(shards, output)
         text = f"{merged.shards:,} shards, {merged.rows:,} rows, {merged.failed:,} failed, "

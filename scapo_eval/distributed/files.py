@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob, has_magic
@@ -38,9 +39,9 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     """
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     paths = [path for pattern in several for path in _matching(os.fspath(pattern))]
-    twice = [path for k, path in enumerate(sorted(paths)) if k and sorted(paths)[k - 1] == path]
-    if twice:
-        raise InputError("the file is given twice", path=twice[0])
+    if len(set(paths)) < len(paths):
+        twice = next(path for path, number in Counter(paths).items() if number > 1)
+        raise InputError("the file is given twice", path=twice)
     return paths
 
 

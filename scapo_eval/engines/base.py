@@ -335,12 +335,26 @@ def check_model(model: str) -> None:
         raise ScapoError(reason) from None
 
 
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-_SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+def cached_commit(model: str) -> str | None:
+    """Returns the commit of a model in the hub's cache, from which it was loaded without a revision, or None for a
+    folder.
+    """
+    if Path(model).is_dir():
+        return None
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    found = try_to_load_from_cache(model, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else None
+
+
+_OF_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".jinja", ".model", ".txt")
 
 
 def weights_hash(model: str) -> str | None:
-    """Returns a hash of the weights and settings of a local model, or None if the name does not refer to a folder.
+    """Returns a hash of the weights, settings, tokenizer and chat template of a local model, or None if the name does
+    not refer to a folder.
 
     For a model on the hub, the revision identifies the weights. For a local folder, only the file contents can
     distinguish checkpoints of a training run.
@@ -348,7 +362,7 @@ def weights_hash(model: str) -> str | None:
     folder = Path(model)
     if not folder.is_dir():
         return None
-    files = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS or path.name in _SETTINGS)
+    files = sorted(path for path in folder.iterdir() if path.suffix in _OF_MODEL and path.is_file())
     with ThreadPoolExecutor(4) as pool:  # hashing releases the interpreter's lock
         digests = list(pool.map(_file_hash, files))
     whole = hashlib.sha256()

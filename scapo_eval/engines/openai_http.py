@@ -236,8 +236,10 @@ class OpenAIEngine:
                     if isinstance(entry, dict) and entry.get("id") == self.model:
                         entry = {key: entry[key] for key in ("id", "root", "owned_by", "max_model_len") if key in entry}
                         self.card["served_model"] = entry
-                        if entry.get("owned_by") == "vllm":
-                            self.card["server_version"] = await self._server_version(session)
+                        if entry.get("owned_by") == "vllm" and (version := await self._server_version(session)):
+                            # --served-model-name gives the checkpoints of a training run the same name
+                            root = entry.get("root") or self.model
+                            self.card["server_version"] = version + (f" with {root}" if root != self.model else "")
                 return
 
     async def _server_version(self, session: aiohttp.ClientSession) -> str | None:

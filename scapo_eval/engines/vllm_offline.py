@@ -23,6 +23,7 @@ from .base import (
     Completion,
     OnCompletion,
     Request,
+    cached_commit,
     complete_batch,
     masses_of,
     secrets_of,
@@ -70,10 +71,6 @@ class VllmEngine:
             "model": model, "revision": revision, "dtype": dtype, "seed": seed,
             "structured_outputs_config": dict(COMPACT_JSON), **extra,
         }  # fmt: skip
-        self.identity: Mapping[str, Any] = {
-            "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
-            "extra": without_secrets(dict(extra)), "vllm": vllm.__version__,
-        }  # fmt: skip
         self.card: dict[str, Any] = {"vllm": vllm.__version__}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  as long as the engine, whose process writes into it
         try:
@@ -85,6 +82,11 @@ class VllmEngine:
                 why = why.replace(secret, "***")
             self._log.close()
             raise ScapoError(f"vLLM cannot load {model}: {why}") from None
+        self.identity: Mapping[str, Any] = {
+            "engine": "vllm", "model": model, "revision": revision or cached_commit(model),
+            "weights": weights_hash(model), "dtype": dtype, "extra": without_secrets(dict(extra)),
+            "vllm": vllm.__version__,
+        }  # fmt: skip
         described = getattr(getattr(self._llm, "model_config", None), "hf_config", None)
         self._never = dict.fromkeys(image_tokens(described) if described is not None else (), _NEVER)
 

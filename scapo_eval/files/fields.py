@@ -84,6 +84,22 @@ def image_of(value: object) -> str | None:
     return listed.group(2) if listed else value
 
 
+MEDIA = {"bytes", "path"}  # of an image, a sound or a video
+
+
+def without_media(value: Any) -> Any:
+    """Returns a value of a table as JSON can represent it. Media are replaced with their paths, and other binary data
+    with None.
+    """
+    if isinstance(value, dict):
+        return value["path"] if value.keys() == MEDIA else {key: without_media(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(without_media, value))
+    if isinstance(value, bytes):
+        return None
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
 IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "image_source", "file_name", "filename")
 """Keys of the image of an answer or of a record for a judge."""
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ..base.errors import InputError, in_one_line
+from .fields import MEDIA, without_media
 from .json_text import dump_json
 from .source import HUB_REMEDY
 
@@ -137,20 +138,6 @@ def _column(column: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_struct(column.type) and {field.name for field in column.type} == _MEDIA:
+    if pa.types.is_struct(column.type) and {field.name for field in column.type} == MEDIA:
         column = pc.struct_field(column, "path")
-    return list(map(_plain, column.to_pylist()))
-
-
-_MEDIA = {"bytes", "path"}  # of an image, a sound or a video
-
-
-def _plain(value: Any) -> Any:
-    """Converts a value to JSON. Media are replaced with their paths, and other binary data with None."""
-    if isinstance(value, dict):
-        return value["path"] if value.keys() == _MEDIA else {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    if isinstance(value, bytes):
-        return None
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+    return list(map(without_media, column.to_pylist()))

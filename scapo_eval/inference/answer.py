@@ -14,7 +14,7 @@ from ..base.errors import UNFIT, FaultList, InputError, unfit
 from ..benchmarks.prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
 from ..benchmarks.questions import image_key
 from ..engines import Request, Sampling
-from ..files.fields import find_image, id_in
+from ..files.fields import find_image, id_in, image_of
 from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..readers.captions_foreign import read_foreign_captions
@@ -113,7 +113,8 @@ def _question(record: Mapping[str, Any], folder: ImageFolder) -> AskedQuestion:
         raise ValueError(f"missing key 'id' (found: {', '.join(record)})")
     identity = record[key] if isinstance(record[key], int) else id_in(record, key)
     known = {name: record[name] for name in _PASSED_ON if record.get(name) is not None}
-    image = next((str(record[k]) for k in ("image", "image_path") if record.get(k) is not None), find_image(record))
+    names = (image_of(record.get(key)) for key in ("image", "image_path"))
+    image = next(filter(None, names), find_image(record))
     question = record.get("question") or record.get("query") or record.get("text") or prompt
     known |= {"image": image, "question": question}
     path = _located(folder, image)

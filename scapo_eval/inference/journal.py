@@ -45,6 +45,7 @@ class Journal:
         self.path = Path(path)
         self._warn = warn
         self._offsets: dict[bytes, int] = {}
+        self._failed: set[bytes] = set()
         self._servers: Counter[tuple[str, ...]] = Counter()  # model and version -> completions of earlier runs
         self._known: set[tuple[str, str]] = set()
         try:
@@ -109,6 +110,14 @@ class Journal:
             raise InputError("cannot be written: no space left on device", path=str(self.path))
         self._offsets[bytes.fromhex(key)] = self._end
         self._end += written
+        if completion.error is not None:
+            self._failed.add(bytes.fromhex(key))
+
+    def forget_failed(self) -> None:
+        """Forgets the failed completions of this process, so that their requests are repeated."""
+        for key in self._failed:
+            self._offsets.pop(key, None)
+        self._failed.clear()
 
     def get(self, key: str) -> Completion | None:
         """Returns the completion that is stored under a key, or None if the journal does not contain the key."""

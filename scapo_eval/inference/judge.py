@@ -207,14 +207,10 @@ def judge_mmhal(
             }
             # the text of an unreadable verdict has another key, so that no later reader parses a rating
             text = "judge_text" if rating is not None else "unread"
-            row |= {
-                **judging,
-                "rating": rating,
-                text: completion.text if not completion.error else completion.error,
-            }
+            row |= {**judging, "rating": rating, text: completion.text}
             if rating is None and completion.error is None:
                 session.tally.add_unread(f"rating not found in the verdict on {answer.id}")
-            yield row, None
+            yield row, completion.error
 
     write_rows(output, rows(), session.share)
     write_card(

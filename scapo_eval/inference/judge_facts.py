@@ -341,7 +341,7 @@ def judge_facts(
     spoken = [case for case in cases if case.answer.response.strip()]
     ask("decompose", spoken, [request("decompose", case) for case in spoken], [read_claims] * len(spoken))
     for case in cases:
-        if case not in spoken:
+        if not case.answer.response.strip():
             case.claims = []
     claiming = [case for case in cases if case.claims]
     to_verify, wanted = [], []

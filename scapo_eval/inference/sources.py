@@ -205,7 +205,7 @@ def _of_list(file: Source, folder: ImageFolder | None) -> Iterator[ImageFile]:
         named = _name(record)
         if named is None:
             raise InputError(f"missing key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line)
-        given = record.get("image_id", record.get("id"))
+        given = record.get("image_id")  # "id" is often the id of a question or an answer
         try:
             identity = canonical_image_id(named if given is None else given)
         except ValueError as error:

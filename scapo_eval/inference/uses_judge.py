@@ -134,7 +134,8 @@ class UsesJudge:
 
     def _ask(self, captions: Sequence[MarkedCaption]) -> None:
         """Determines the uses in the given captions, and forgets those in other captions."""
-        new = [*{caption.text: caption for caption in captions if caption.text not in self._codes}.values()]
+        self._session.journal.forget_failed()  # the server may be available again
+        new = [*{caption.text: caption for caption in captions if self._codes.get(caption.text) is None}.values()]
         answers = ask_for_uses(new, self._session, self._vocabulary, self._task, self._sampling)
         made = {
             caption.text: None if uses is None else np.array([CODE_OF[use] for use in uses], dtype=np.int64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
@@ -25,8 +26,8 @@ def to_fiftyone(
         run: Run in which captions of the images in the data set were scored.
         evidence: Records that ``--per-caption`` writes.
         prefix: Prefix of the field names.
-        key: Name of the sample field that contains the image id. If ``key`` is None, the name of the image file serves
-            as the id.
+        key: Name of the sample field that contains the image id. If ``key`` is None, the image is identified by the end
+            of its path: the longest one that the run contains, or the name of the file without its suffix.
 
     Returns:
         The number of updated samples.
@@ -38,8 +39,9 @@ def to_fiftyone(
     objects = {canonical_image_id(line["image_id"]): line for line in evidence}
     written = 0
     for sample in dataset:
-        image = canonical_image_id(sample[key] if key else sample.filepath)
-        if image not in values:
+        names = [sample[key]] if key else _names_of(sample.filepath)
+        image = next((image for name in names if (image := canonical_image_id(name)) in values), None)
+        if image is None:
             continue
         for name in run.metric_set.formulas:
             if values[image][name] is not None:
@@ -52,6 +54,13 @@ def to_fiftyone(
     if not written:
         raise InputError(f"none of the data set's images is among the {len(values):,} of {run.name}")
     return written
+
+
+def _names_of(path: str) -> Iterator[str]:
+    """Yields the names by which a run may identify an image file: the ends of its path, and its name without suffix."""
+    parts = PurePath(path).parts
+    yield from ("/".join(parts[k:]) for k in range(len(parts)))
+    yield PurePath(path).stem
 
 
 def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:

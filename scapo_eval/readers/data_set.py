@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shlex
+from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 
 from ..base.errors import InputError, InputErrors
 from ..files.containers import open_rows
+from ..files.fields import without_media
 from ..files.files import iter_line_blocks
 from ..files.json_text import dump_json
 from ..files.source import Input, Source, is_remote
@@ -127,6 +129,7 @@ class DataSet(Source):
             reason = f"the folder contains no file in {endings}" if os.path.isdir(self.path) else "no file matches"
             raise InputError(reason + _labels_of_boxes(self.path), path=self.path)
         self._lines: list[int] = []
+        self._numbers: list[array[int]] = []  # of the records of a table or array; records of JSON Lines are lines
         self._sizes: list[int] = []
         self._checked = False
 
@@ -181,15 +184,18 @@ class DataSet(Source):
         """
         begins = [0, *accumulate(self._lines)]
         k = min(bisect_right(begins, line - 1), len(self.files)) - 1
-        return self.files[k], line - begins[k]
+        at = line - begins[k]
+        of_records = self._numbers[k]
+        return self.files[k], of_records[at - 1] if 0 < at <= len(of_records) else at
 
     def _chunks(self) -> Iterator[bytes]:
-        self._lines, self._sizes = [], []
+        self._lines, self._sizes, self._numbers = [], [], []
         for path in self.files:
             source = Source(path)
             self._lines.append(0)
+            self._numbers.append(array("q"))
             self._sizes.append(source.taken)
-            for chunk in _as_lines(source):
+            for chunk in _as_lines(source, self._numbers[-1]):
                 self._lines[-1] += chunk.count(b"\n")
                 yield chunk
             source.close()
@@ -222,24 +228,18 @@ class DataSet(Source):
         self._checked = True
 
 
-def _as_lines(source: Source) -> Iterator[bytes]:
+def _as_lines(source: Source, numbers: array[int]) -> Iterator[bytes]:
     """Yields the records of a file as whole lines. Lines of JSON Lines files, including blank lines, are yielded
-    unchanged.
+    unchanged. For other files, the number of each record in its file is appended to ``numbers``.
     """
     if source.head.lstrip()[:1] in (b"{", b""):
         for _, data in iter_line_blocks(source, _BLOCK):
             yield data if data.endswith(b"\n") else data + b"\n"
         return
-    for _, record in open_rows(source, warn=lambda message: None):
-        present = {key: value for key, value in record.items() if _is_text(value)}
-        yield dump_json(present) + b"\n"
-
-
-def _is_text(value: Any) -> bool:
-    """Returns True if a table cell can be written as JSON. Images and missing values cannot be written as JSON."""
-    if isinstance(value, dict):
-        return all(map(_is_text, value.values()))
-    return isinstance(value, (str, int, list, float)) and value == value
+    for number, record in open_rows(source, warn=lambda message: None):
+        numbers.append(number)
+        values = ((key, without_media(value)) for key, value in record.items())
+        yield dump_json({key: value for key, value in values if value is not None and value == value}) + b"\n"
 
 
 class _Chunks(io.RawIOBase):

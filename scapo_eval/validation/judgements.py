@@ -296,13 +296,13 @@ def _thumb(record: Record, number: int) -> Iterator[RatedText]:
     yield RatedText(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
 
 
-def _facts(record: Record) -> list[tuple[str, float]]:
+def _facts(record: Record) -> list[tuple[str, float | None]]:
     given = record.get("facts", record.get("stage 2"))
     if isinstance(given, Mapping):  # published format
         given = [{"text": text, "label": label} for text, label in given.items()]
     if not isinstance(given, list):
         raise InputError(f"'facts' must be a list, got {short_repr(given)}")
-    return [(_text(fact, "text"), _number(fact.get("label"), "label") or 0.0) for fact in given]
+    return [(_text(fact, "text"), _number(fact.get("label"), "label")) for fact in given]
 
 
 _COUNTS = frozenset("two three four five six seven eight nine ten several many multiple few some numerous no".split())
@@ -321,8 +321,9 @@ def _faithscore(record: Record, number: int) -> Iterator[RatedText]:
 
 
 def _faithscore_answers(record: Record, number: int) -> Iterator[RatedText]:
-    true = [label for _, label in _facts(record)]
-    objects = [label for text, label in _facts(record) if _object_fact(text)]
+    labeled = [(text, label) for text, label in _facts(record) if label is not None]
+    true = [label for _, label in labeled]
+    objects = [label for text, label in labeled if _object_fact(text)]
     ratings = {
         "true": float(np.mean(true)) if true else None,
         "objects": float(np.mean(objects)) if objects else None,

@@ -192,7 +192,7 @@ def test_a_question_without_description_fails_and_is_never_asked_plainly(
     folder = draw(tmp_path / "images", "a.png")
     questions = write(
         tmp_path / "q.jsonl",
-        [{"id": k, "image": name, "question": "Is it?"} for k, name in enumerate(("a.png", "gone.png"))],
+        [{"id": k, "image": name, "question": "Is it?"} for k, name in enumerate((["a.png"], "gone.png"))],
     )
     output = tmp_path / "o.jsonl"
     done = cli(
@@ -241,6 +241,9 @@ def test_mmhal_from_questions_to_figures(cli: Cli, ok: Cli, start: Start, tmp_pa
     found = rows(ratings)
     assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
     assert found[3]["unread"] == "Sounds good."
+    refused = tmp_path / "refused.jsonl"
+    assert cli("judge", "mmhal", answers, "-o", refused, "--model", "no-choice", "--base-url", url).returncode == 4
+    assert (rows(refused), len(rows(f"{refused}.failed.jsonl"))) == ([], 8)
     scored = ok("mmhal", ratings, "--json", "--resamples", 0)
     system = orjson.loads(scored.stdout)["systems"][0]
     assert system["metrics"]["mmhal_score"]["value"] == 5

@@ -111,6 +111,25 @@ def test_a_fault_is_named_in_its_file(run: Run, verb: str, workers: str) -> None
     assert "parts/1.jsonl:5: unknown image id '999'" in said
 
 
+def test_a_fault_in_a_table_of_a_folder_is_named_with_its_line(run: Run) -> None:
+    Path("parts/0.jsonl").write_bytes(lines(CAPTIONS[:3]))
+    Path("parts/1.csv").write_text('image_id,caption\n1,"A dog.\nA cat."\n2,A dog.\n999,A dog.\n')
+    for given in ("parts", "parts/1.csv"):
+        assert "parts/1.csv:5: unknown image id '999'" in run("score", given, "--truth", "truth.json")[2]
+
+
+def test_a_folder_of_tables_with_lists_of_images(run: Run) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for k in range(2):
+        rows = [
+            {"image": [{"bytes": b"\xff\xd8", "path": f"{n}.jpg"}], "caption": "A dog and a cat."}
+            for n in range(k * 5, k * 5 + 5)
+        ]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), f"parts/{k}.parquet")
+    assert scored(run, "score", "parts", "--truth", "truth.json")["n_images"] == 10
+
+
 def test_faults_that_name_several_lines(run: Run) -> None:
     Path("parts/0.jsonl").write_bytes(lines([{**CAPTIONS[0], "id": 1}, {**CAPTIONS[1], "id": 2}]))
     Path("parts/1.jsonl").write_bytes(lines([{**CAPTIONS[2], "id": 3}, {**CAPTIONS[3], "id": 2}]))

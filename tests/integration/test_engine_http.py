@@ -254,6 +254,12 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     assert none.error == "the server's reply contains no message"
 
 
+def test_a_served_name_is_recorded_with_its_folder(start: Start) -> None:
+    engine = OpenAIEngine("served", start())
+    asked(engine, [Request.of("x")])
+    assert engine.card["server_version"] == "vLLM 0.32.0 with /run/step-50"
+
+
 def test_content_that_is_no_text_is_an_error() -> None:
     with pytest.raises(ValueError, match="the server reports Provider returned error"):
         _completion({"error": {"code": 429, "message": "Provider returned error"}})

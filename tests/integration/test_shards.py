@@ -153,6 +153,18 @@ def test_merged_runs_are_the_whole_matrix(work: Run, run: Run) -> None:
     assert Path("run.npz").read_bytes() == Path("whole.npz").read_bytes()
     assert work(*verb, "-o", "run")[0] == 0  # nothing is left to ask
 
+    Path("run.1-of-2/qc/round-1").mkdir(parents=True)
+    said = work("merge", "run.2-of-2", "run.1-of-2", "-o", "checked")[2]
+    assert "run.1-of-2: people's verdicts are merged, but not the rounds of its quality control" in said
+    assert "run.2-of-2: people's" not in said
+    Path("run.1-of-2/unread.jsonl").write_text('{"image_id": "nobody", "label": "dog"}\n')
+    Path("mine").mkdir()
+    Path("mine/.gitignore").write_text("*")
+    for output in ("mine", "new"):
+        assert "contains a cell that is not in the run" in work("merge", "run.2-of-2", "run.1-of-2", "-o", output)[2]
+    assert [path.name for path in Path("mine").iterdir()] == [".gitignore"]
+    assert not Path("new").exists()
+    Path("run.1-of-2/unread.jsonl").unlink()
     assert "1 of 2 shards are missing: 1" in work("merge", "run.2-of-2", "-o", "x")[2]
     assert "already has a run" in work("merge", "run.1-of-2", "run.2-of-2", "-o", "run")[2]
     shutil.copytree("run.1-of-2", "run.1-of-3")

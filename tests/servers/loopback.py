@@ -60,7 +60,10 @@ class Server:
     async def reply(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answers one request. Returns False to end the connection."""
         if path == "/v1/models":
-            return _send(writer, 200, {"object": "list", "data": [{"id": "plain", "max_model_len": 4096}]})
+            served = {"id": "served", "root": "/run/step-50", "owned_by": "vllm"}
+            return _send(writer, 200, {"object": "list", "data": [{"id": "plain", "max_model_len": 4096}, served]})
+        if path == "/version":
+            return _send(writer, 200, {"version": "0.32.0"})
         if path == "/stats":
             repeated = sum(number - 1 for number in self.tries.values())
             stats = {**self.counts, "distinct": len(self.tries), "repeated": repeated, "times": self.times[-100:]}

@@ -22,7 +22,7 @@ from scapo_eval.annotate.refine import Refinement, all_cells, listed_cells, prom
 from scapo_eval.annotate.sample import sample, write_sample  # noqa: E402
 from scapo_eval.annotate.store import CellProvenance, Store  # noqa: E402
 from scapo_eval.base.errors import InputError, InputErrors  # noqa: E402
-from scapo_eval.engines import Completion, Request  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.inference.runner import Session  # noqa: E402
 from scapo_eval.inference.sources import ImageFile, find_images, image_ids  # noqa: E402
 from scapo_eval.matching.vocabulary import Vocabulary  # noqa: E402
@@ -308,6 +308,54 @@ def test_refinement_asks_the_affected_cells_and_keeps_every_version(tmp_path: Pa
         assert all(each["user"] and "@" in each["prompt"] for each in card["prompts"])
 
 
+def test_a_joint_prompt_changes_only_listed_cells(tmp_path: Path) -> None:
+    truth, found = truth_of(6), draw(tmp_path / "images", 6)
+    with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
+        ask(store, Judge(truthful(truth)))
+        opposite = Judge(truthful({image: set(LABELS) - labels for image, labels in truth.items()}))
+        prompts = prompts_for(WORLD, [], own={}, groups={("knife", "fork"): None})
+        cells = np.zeros(store.matrix.shape, dtype=bool)
+        cells[store.image_ids.index("3"), 2] = True
+        with journal_of(store) as journal:
+            outcome = refine(store, Session(opposite, journal), Refinement(prompts, cells, "listed"))
+        assert (len(opposite.asked), outcome.cells, outcome.changed) == (1, 1, 1)
+        wanted = expected(store, truth)
+        wanted[store.image_ids.index("3")][2] ^= 1
+        assert store.matrix.tolist() == wanted
+
+
+def test_unreadable_answers_of_a_refinement_are_asked_again_with_another_seed(tmp_path: Path) -> None:
+    truth, found = truth_of(4), draw(tmp_path / "images", 4)
+    honest = truthful(truth)
+    mumbles = True
+    judge = Judge(lambda image, request: "hm" if mumbles else honest(image, request))
+    with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
+        ask(store, Judge(honest))
+        prompts = prompts_for(WORLD, ["dog"], own={}, groups={})
+        refinement = Refinement(prompts, all_cells(store, prompts), "again")
+        with journal_of(store) as journal:
+            assert len(refine(store, Session(judge, journal), refinement, sampling=Sampling(seed=0)).unread) == 4
+            asked = len(judge.asked)
+            assert len(refine(store, Session(judge, journal), refinement, sampling=Sampling(seed=0)).unread) == 4
+            assert len(judge.asked) == asked  # the journal has these answers
+            mumbles = False
+            assert not refine(store, Session(judge, journal), refinement, sampling=Sampling(seed=5)).flawed
+        assert len(judge.asked) == asked + 4
+        assert store.matrix.tolist() == expected(store, truth)
+
+
+def test_images_that_have_moved_are_found_again(tmp_path: Path) -> None:
+    truth, found = truth_of(3), draw(tmp_path / "images", 3)
+    with open_or_create(str(tmp_path / "run"), found, WORLD):
+        pass
+    (tmp_path / "images").rename(tmp_path / "moved")
+    with open_or_create(str(tmp_path / "run"), find_images([str(tmp_path / "moved")]), WORLD) as store:
+        assert not ask(store, Judge(truthful(truth))).flawed
+        assert store.matrix.tolist() == expected(store, truth)
+    with Store.open(tmp_path / "run") as store:
+        assert [Path(path).parent.name for path in store.paths] == ["moved"] * 3
+
+
 def test_mining_ranks_what_rollouts_contradict(tmp_path: Path) -> None:
     truth, found = truth_of(60), draw(tmp_path / "images", 60)
     with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
@@ -444,6 +492,9 @@ def test_what_is_evaluated_on_is_kept_out_across_the_splits(tmp_path: Path) -> N
     questions.write_text('{"question_id": 1, "image": "COCO_val2014_000000000008.jpg", "text": "?", "label": "no"}\n')
     assert image_ids(str(pool)) == {str(k) for k in range(1, 9)}
     assert image_ids(str(questions)) == {"8"}
+    answers = tmp_path / "answers.jsonl"  # the id is that of the answer
+    answers.write_text('{"id": "7", "response": "Yes", "image": "COCO_val2014_000000000008.jpg"}\n')
+    assert image_ids(str(answers)) == {"8"}
     output = tmp_path / "sample.jsonl"
     card = write_sample(
         str(output), find_images([str(pool)]), 4, seed=0, exclude=[str(evaluation), str(truth), str(questions)],

@@ -112,6 +112,14 @@ def test_fields_of_fiftyone(run: scapo_eval.Run) -> None:
         viewers.to_fiftyone([Sample("x.jpg")], run)
 
 
+def test_images_of_fiftyone_are_found_by_the_end_of_their_path() -> None:
+    captions = [{"image_id": name, "caption": "A dog."} for name in ("cat.jpg", "dogs/one.jpg", "bird")]
+    run = scapo_eval.score(captions, truth={name["image_id"]: ["dog"] for name in captions}, vocabulary="coco80")
+    data = [Sample(f"/data/{name}") for name in ("images/cat.jpg", "dogs/one.jpg", "bird.png", "dogs/cat.png")]
+    assert viewers.to_fiftyone(data, run) == 3
+    assert [sample.saved for sample in data] == [True, True, True, False]
+
+
 def test_a_table_of_wandb(run: scapo_eval.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("wandb")
     module.Table = lambda columns, data: SimpleNamespace(columns=columns, data=data)  # type: ignore[attr-defined]

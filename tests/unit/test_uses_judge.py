@@ -25,6 +25,7 @@ class Sleepy:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.is_up = False
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         for request in requests:
@@ -32,7 +33,7 @@ class Sleepy:
             self.asked.append(text)
             numbers = re.findall(r"\[\[(\d+):", text)
             said = "{" + ", ".join(f'"{k}": "{"generic" if "ghost" in text else "claim"}"' for k in numbers) + "}"
-            if "down" in text:
+            if "down" in text and not self.is_up:
                 done(request, Completion(error="the server is down"))
             else:
                 done(request, Completion(text="hm" if "mumble" in text else said))
@@ -69,7 +70,10 @@ def test_a_reward_asks_each_new_text_once_and_goes_on_with_the_journal(
 
     asked = len(engine.asked)
     assert totals(reward(["1"] * 6, texts)) == totals(given)
-    assert len(engine.asked) == asked
+    assert len(engine.asked) == asked + 1  # only the text whose request failed
+    engine.is_up = True
+    reward(["1"] * 6, texts)
+    assert (len(engine.asked), judge.unjudged(texts)) == (asked + 2, 1)
     judge.close()
 
     again = Sleepy()

@@ -245,6 +245,12 @@ def test_thumb_and_faithscore_as_they_are_published() -> None:
     assert [(item.ratings["object"], item.ratings["true"]) for item in found.items] == [(1, 1), (None, 0), (None, 1)]
     [whole] = Judgements.load(Records("facts", [answer]), name="faithscore-answers").items
     assert whole.ratings == {"true": pytest.approx(2 / 3), "objects": 1.0}
+    labels = [{"text": "There is a dog.", "label": 1}, {"text": "There is a cat.", "label": None}, {"text": "A bus."}]
+    unlabeled = {"image_id": "7", "answer": "A dog.", "facts": labels}
+    found = Judgements.load(Records("facts", [unlabeled]), name="faithscore")
+    assert [item.ratings["true"] for item in found.items] == [1, None, None]
+    [whole] = Judgements.load(Records("facts", [unlabeled]), name="faithscore-answers").items
+    assert whole.ratings == {"true": 1.0, "objects": 1.0}
     with pytest.raises(InputErrors, match="rating 'precision' is 6, not in"):
         Judgements.load(Records("thumb", [{**published, "P": 6.0}]))
 
