@@ -21,6 +21,13 @@ HYPHENS = "-\u2010\u2011"
 ``T-shirt``.
 """
 
+
+def lower_in_place(text: str) -> str:
+    """Returns a text of the same length in lower case. Letters whose lower case is longer are unchanged."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 

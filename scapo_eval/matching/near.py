@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..base.text import lower_in_place
 from .context import CLOSED_WORDS, FUNCTION_WORDS, PRESUPPOSING
 from .visible import plain_letters, shown
 from .vocabulary import Vocabulary, tokenize_alias
@@ -81,13 +82,13 @@ class NearMisses:
         """Returns the text index, the start offset and the label id of every near miss."""
         misses = []
         for k, text in enumerate(texts):
-            lowered = plain_letters(shown(text)).lower()
+            lowered = lower_in_place(plain_letters(shown(text)))
             suspects = {
                 word
                 for word in _WORD.findall(lowered)
                 if word[0] + word[-1] in self._ends and word not in self._known and self._of_word(word) is not None
             }
-            if suspects and len(lowered) == len(text):
+            if suspects:
                 for match in _WORD.finditer(lowered):
                     if match.group() in suspects:
                         label = self._of_word(match.group())
@@ -98,9 +99,10 @@ class NearMisses:
     def _of_word(self, word: str) -> int | None:
         if len(self._remembered) > _REMEMBERED:
             self._remembered.clear()
-        if word not in self._remembered:
-            self._remembered[word] = self._find_word(word)
-        return self._remembered[word]
+        found = self._remembered.get(word, -1)
+        if found == -1:
+            found = self._remembered[word] = self._find_word(word)
+        return found
 
     def _find_word(self, word: str) -> int | None:
         """Returns the label id of the alias that a word misspells, or None if the word is not a near miss."""

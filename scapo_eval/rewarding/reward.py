@@ -40,6 +40,7 @@ from ..segmenting.discourse import has_words
 from ..segmenting.reasoning import answer_of, only_answer, spans_besides_answer
 from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
+from ..truths.oracle import Truth
 from ..truths.oracles import AnyOracle, truth_of
 from ..truths.scenes import Scenes
 from .explain import Explanation
@@ -680,8 +681,8 @@ class SubsentenceReward:
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
         image_ids, responses = (
-            rows if hasattr(rows, "__len__") else list(rows) for rows in (image_ids, responses)
-        )  # iterators are read once
+            rows if isinstance(rows, (list, tuple)) else list(rows) for rows in (image_ids, responses)
+        )  # a Series is indexed by its labels, not by position
         if len(image_ids) != len(responses):
             raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
@@ -731,7 +732,8 @@ class SubsentenceReward:
         silent = np.zeros(len(owner), dtype=bool)
         if not whole:
             silent = _silent(read.answers, spans, wordless=self.config.rule == "discourse", of=read.besides)
-        claims = self._claims(texts, read, spans, owner, rows)
+        truth = self.truth.for_batch()
+        claims = self._claims(truth, texts, read, spans, owner, rows)
         units: Sequence[Unit] = ()
         if self._units is not None:
             beyond = self._units.read(
@@ -739,7 +741,7 @@ class SubsentenceReward:
                 read.answers,
                 read.mentions,
                 read.all_uses,
-                lambda text, label: self._states(rows[text], label),
+                lambda text, label: _states(truth, rows[text], label),
             )
             claims, units = claims.beside(beyond, spans, owner, texts, len(self.truth.vocabulary.labels)), beyond.units
         n_pieces = len(owner)
@@ -749,12 +751,12 @@ class SubsentenceReward:
         )
         hal = claims.count_of(claims.absent, n_pieces)
         if whole:
-            reward = self._response_rewards(*claims.present_and_absent(n_pieces), rows[owner])
+            reward = self._response_rewards(truth, *claims.present_and_absent(n_pieces), rows[owner])
         else:
             share = self._paid_share(read, spans)
             if claims.probability is None:
                 reward = self._piece_rewards(new, rep, hal)
-                paid = (hal == 0) | self.config.additive
+                paid = (new > 0) & ((hal == 0) | self.config.additive)
                 reward[paid] -= ((1 - share) * self.config.r_g * self._lam_g[new])[paid]
             else:
                 reward = self._expected_rewards(claims, share, n_pieces)
@@ -764,6 +766,7 @@ class SubsentenceReward:
             return np.bincount(owner[claims.piece[chosen & claims.first]], minlength=len(texts))
 
         covered, hallucinated = per_response(claims.supported), per_response(claims.absent)
+        listed = ~claims.charged | claims.absent
         return RewardColumns(
             image_ids=image_ids,
             responses=texts,
@@ -779,9 +782,9 @@ class SubsentenceReward:
             hallucinated=hallucinated,
             covered=covered,
             unknown=per_response(claims.state == -1),
-            claim_part=claims.piece,
-            claim_label=claims.label,
-            claim_verdict=claims.verdict,
+            claim_part=claims.piece[listed],
+            claim_label=claims.label[listed],
+            claim_verdict=claims.verdict[listed],
             labels=self.truth.vocabulary.labels,
             r_reg=self.config.r_reg,
             errors=errors,
@@ -808,6 +811,7 @@ class SubsentenceReward:
 
     def _claims(
         self,
+        truth: Truth,
         texts: Sequence[str],
         read: _Read,
         spans: SpanColumns,
@@ -817,39 +821,44 @@ class SubsentenceReward:
         """Returns the labels of each piece with their verdicts, without duplicates and in text order.
 
         Args:
+            truth: Ground truth.
             texts: n responses.
             read: Answers and mentions of the responses.
             spans: Pieces of the responses.
             owner: (pieces,) response index of each piece.
             rows: (n,) ground-truth row index of each response's image.
         """
-        n, n_labels = len(texts), len(self.truth.vocabulary.labels)
-        caption, start, label = self._counted(read, rows)
+        n, n_labels = len(texts), len(truth.vocabulary.labels)
+        caption, start, label, is_charged = self._counted(truth, read, rows)
         piece = _piece_at(texts, spans, owner, caption, start)
-        key = np.sort(piece * n_labels + label)
+        key, charged = np.divmod(np.sort(2 * (piece * n_labels + label) + is_charged), 2)  # claims before charges
         distinct = np.ones(len(key), dtype=bool)
         distinct[1:] = key[1:] != key[:-1]
-        piece, label = np.divmod(key[distinct], n_labels)
+        (piece, label), charged = np.divmod(key[distinct], n_labels), charged[distinct] == 1
         caption = owner[piece]
-        state = self.truth.values(rows[caption], label)
+        state = truth.values(rows[caption], label)
         probability = None
         if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
             probability, state = state, np.where(state < 0, -1, state >= 0.5)
         # H: a claim is new if no earlier piece of its response contains the label. Because it is written
-        # backwards, the table keeps the first position of every (response, label).
+        # backwards, the table keeps the first position of every (response, label). Charged labels come first only if
+        # the response does not claim them.
         position = np.arange(len(piece))
         key = caption * n_labels + label
         first_at = np.empty(n * n_labels, dtype=np.int64)
-        first_at[key[::-1]] = position[::-1]
-        return _Claims(piece, label, state, probability, first_at[key] == position)
+        for of in (position[charged], position[~charged]):
+            first_at[key[of[::-1]]] = of[::-1]
+        return _Claims(piece, label, state, probability, first_at[key] == position, charged)
 
-    def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Returns three (mentions,) arrays with the text index, start offset and label id of the counted mentions.
+    def _counted(
+        self, truth: Truth, read: _Read, rows: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns four (mentions,) arrays with the text index, start offset and label id of the counted mentions, and
+        whether a mention is charged, which means that it is only counted if its label is absent.
 
-        All mentions that the reading includes are counted. A question or quotation that names an absent label is also
-        counted if the label appears nowhere else in the answer. If questions and quotations were never counted,
-        hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names of absent
-        labels are also counted.
+        All mentions that the reading includes are counted. Questions and quotations are charged, because otherwise
+        hallucinations in quotation marks would not be penalized. With ``near_misses``, misspelled names are charged,
+        too.
         """
         mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
         caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
@@ -858,23 +867,14 @@ class SubsentenceReward:
         if len(excused):
             written = [is_written(read.answers[k], at) for k, at in zip(caption[excused], start[excused], strict=True)]
             excused = excused[~np.array(written)]
-            counted[excused] = self._is_absent(rows[caption[excused]], label[excused])
-        columns = caption[counted], start[counted], label[counted]
-        if self._near is None:
-            return columns
-        near = np.array(self._near.find(read.answers), dtype=np.int64).reshape(-1, 3)
-        near = near[self._is_absent(rows[near[:, 0]], near[:, 2])]
-        return tuple(np.concatenate([column, extra]) for column, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
-
-    def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a (cells,) mask of the cells whose label is absent from the image."""
-        absent: NDArray[np.bool_] = self._states(rows, label) == 0
-        return absent
-
-    def _states(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Returns the (cells,) states of cells: 1 for present, 0 for absent, -1 for unknown."""
-        value = self.truth.values(rows, label)
-        return np.where(value >= 0, value >= 0.5, -1).astype(np.int8)
+            counted[excused] = _may_be_absent(truth, rows[caption[excused]], label[excused])
+        columns: list[NDArray[Any]] = [caption[counted], start[counted], label[counted], left_out[counted]]
+        if self._near is not None:
+            near = np.array(self._near.find(read.answers), dtype=np.int64).reshape(-1, 3)
+            near = near[_may_be_absent(truth, rows[near[:, 0]], near[:, 2])]
+            missed = [*near.T, np.ones(len(near), dtype=bool)]
+            columns = [np.concatenate(pair) for pair in zip(columns, missed, strict=True)]
+        return columns[0], columns[1], columns[2], columns[3]
 
     def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
         """Returns, for each piece, the share of its gain for new labels that it receives, or a single share for all
@@ -917,11 +917,14 @@ class SubsentenceReward:
         pieces, starts = np.unique(claims.piece[known], return_index=True)
         claims_of = np.split(known, starts)[1:]  # without the empty part before the first piece
         for k, of_piece in zip(pieces.tolist(), claims_of, strict=True):
-            p, is_first = probability[of_piece], claims.first[of_piece]
-            absent = _distribution(1 - p)
+            absent = _distribution(1 - probability[of_piece])
             penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])
+            of_piece = of_piece[~claims.charged[of_piece]]
+            p, is_first = probability[of_piece], claims.first[of_piece]
             r_g = config.r_g * float(shares[k])
-            if config.additive:
+            if not len(of_piece):
+                gain = -config.r_reg * absent[0]
+            elif config.additive:
                 new, rep = _distribution(p[is_first]), _distribution(p[~is_first])
                 gain = r_g * float(new @ self._lam_g[: len(new)])
                 gain += config.r_rep * float(rep @ self._lam_g[: len(rep)])
@@ -955,7 +958,7 @@ class SubsentenceReward:
         return replace(columns, reward=np.array(rewards, dtype=np.float64))
 
     def _response_rewards(
-        self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
+        self, truth: Truth, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
         """Returns the reward of each response: 1 minus the hallucination rate, or the F-beta score (by default, the Cap
         score).
@@ -963,7 +966,7 @@ class SubsentenceReward:
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
-        cover = covered / np.maximum(self.truth.present_counts(rows), 1)
+        cover = covered / np.maximum(truth.present_counts(rows), 1)
         if self.config.beta == 1:
             return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
         square = self.config.beta**2
@@ -1000,6 +1003,8 @@ class _Claims(NamedTuple):
         state: (claims,) state of each claim: 1 for present, 0 for absent and -1 for unknown.
         probability: (claims,) probability that the label is present (-1 if unknown), or None if all states are certain.
         first: (claims,) mask of the claims whose label is not named in any earlier piece of the response.
+        charged: (claims,) mask of the labels that the piece only asks about, quotes or misspells. They are penalized if
+            they are absent, and do not count if they are present.
     """
 
     piece: NDArray[np.int64]
@@ -1007,6 +1012,7 @@ class _Claims(NamedTuple):
     state: NDArray[Any]
     probability: NDArray[np.float64] | None
     first: NDArray[np.bool_]
+    charged: NDArray[np.bool_]
 
     def beside(
         self, found: UnitColumns, spans: SpanColumns, owner: NDArray[np.int64], texts: Sequence[str], n_labels: int
@@ -1031,12 +1037,13 @@ class _Claims(NamedTuple):
             np.concatenate([self.state, state])[order],
             probability,
             np.concatenate([self.first, is_first])[order],
+            np.concatenate([self.charged, np.zeros(len(key), dtype=bool)])[order],
         )
 
     @property
     def supported(self) -> NDArray[np.bool_]:
         """(claims,) mask of the claims whose label is present in the image."""
-        is_supported: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
+        is_supported: NDArray[np.bool_] = (self.state == Verdict.SUPPORTED) & ~self.charged
         return is_supported
 
     @property
@@ -1067,9 +1074,11 @@ class _Claims(NamedTuple):
         """
         probability = self.known_probability
         known = probability >= 0
-        present = np.bincount(self.piece[known], weights=probability[known], minlength=n_pieces).astype(np.float64)
-        claimed = np.bincount(self.piece[known], minlength=n_pieces)
-        return present, (claimed - present).astype(np.float64)
+        present, absent = (
+            np.bincount(self.piece[of], weights=weights[of], minlength=n_pieces).astype(np.float64)
+            for of, weights in ((known & ~self.charged, probability), (known, 1 - probability))
+        )
+        return present, absent
 
 
 _CHARGED = np.array([use in ("question", "quoted") for use in USES])
@@ -1104,6 +1113,19 @@ def _piece_at(
     base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has its own position
     piece: NDArray[np.int64] = np.searchsorted(base[owner] + spans.start, base[text] + start, side="right") - 1
     return piece
+
+
+def _states(truth: Truth, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Returns the (cells,) states of cells: 1 for present, 0 for absent, -1 for unknown."""
+    value = truth.values(rows, label)
+    return np.where(value >= 0, value >= 0.5, -1).astype(np.int8)
+
+
+def _may_be_absent(truth: Truth, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns a (cells,) mask of the cells whose label is absent from the image with a probability above 0."""
+    value = truth.values(rows, label)
+    may_be: NDArray[np.bool_] = (value >= 0) & (value < 1)
+    return may_be
 
 
 def _number(name: str, value: object) -> float:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ..base.text import lower_in_place
 from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
 
 WIDE_SENTENCE_MARKS = (
@@ -141,7 +142,7 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
     cut ends a sentence)``.
     """
     quotes, parted = _Spans(quotes_of(text)), _Spans(mentions)
-    urls, lowered = Urls(text), _lowered(text)
+    urls, lowered = Urls(text), lower_in_place(text.replace("\u2019", "'"))
     cuts: list[tuple[int, bool]] = []
     for begin, prose, end in blocks_of(text):
         if begin and not parted.hold(begin):
@@ -176,12 +177,6 @@ def quotes_of(text: str) -> list[tuple[int, int]]:
 def has_words(piece: str) -> bool:
     """Returns True if a piece contains a letter or a digit. The language name after a code fence does not count."""
     return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
-
-
-def _lowered(text: str) -> str:
-    """Returns a text in lower case with straight apostrophes. The length of the text does not change."""
-    lowered = text.lower().replace("\u2019", "'")
-    return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 class _Spans:

@@ -470,6 +470,10 @@ class Truth:
         """Returns the row of an image, whose id may have any spelling; see :meth:`PresenceOracle.row`."""
         return self.oracle.row(image_id)
 
+    def for_batch(self) -> Truth:
+        """Returns the ground truth for one batch of responses."""
+        return self
+
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
         """Returns an (n,) array with the states of n cells, which are given by image rows and label positions in the
         vocabulary.

@@ -5,8 +5,8 @@ advance), or one of the following:
 
 - a function ``f(image_ids, labels)`` that returns the values of n cells, or an object whose method ``lookup`` does so;
 - a mapping ``{image: [labels]}`` or ``{image: {label: value}}``;
-- a pandas ``DataFrame`` with one row per image (the index contains the image ids) and one column per label, or with a
-  column ``image_id`` (the format of :meth:`PresenceOracle.from_frame`);
+- a pandas ``DataFrame`` with one row per image (the index or the column ``image_id`` contains the image ids) and one
+  column per label, or in a format of :meth:`PresenceOracle.from_frame`;
 - :class:`JudgedOracle`: a judge that is queried once about each cell and whose answers are stored in a file.
 
 The value 1 means present, 0 means absent, and a value between 0 and 1 is the probability of presence. Such
@@ -28,10 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..base.errors import InputError, short_repr
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
+from ..files.fields import keys_named
 from ..files.files import read_regular
 from ..files.json_text import dump_json, parse_json
 from ..matching.vocabulary import Vocabulary
 from .oracle import PresenceOracle, Truth, did_you_mean
+from .truth_table import LABEL_KEYS
 
 Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
 """A function that maps n canonical image ids and n labels to (n,) values, as described in the module."""
@@ -75,9 +77,11 @@ class TruthOnDemand(Truth):
 
     Attributes:
         cells: Oracle that is queried for the states of cells.
+        known: Values of earlier queries, by image and label index, or None if values are not kept.
     """
 
     cells: Oracle
+    known: dict[tuple[str, int], float] | None = None
 
     @classmethod
     def asking(cls, cells: Oracle, vocabulary: Vocabulary) -> TruthOnDemand:
@@ -96,6 +100,10 @@ class TruthOnDemand(Truth):
         return cls(empty, vocabulary, empty.states(labels), none, {}, cells)
 
     row_type = object
+
+    def for_batch(self) -> TruthOnDemand:
+        """Returns a ground truth that queries the oracle only once about each cell."""
+        return replace(self, known={})
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -119,13 +127,13 @@ class TruthOnDemand(Truth):
     def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
         """Returns the (n,) float64 values of n cells. Each distinct cell is queried once."""
         cells = list(zip(rows.tolist(), labels.tolist(), strict=True))
-        different = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
-        images = [image for image, _ in different]
-        names = [self.vocabulary.labels[label] for _, label in different]
-        if not cells:
-            return np.zeros(0)
-        answers = checked_values(self.cells.lookup(images, names), images, names, self.oracle.source)
-        return answers[[different[cell] for cell in cells]]
+        known = {} if self.known is None else self.known
+        new = [cell for cell in dict.fromkeys(cells) if cell not in known]
+        if new:
+            images, names = [image for image, _ in new], [self.vocabulary.labels[label] for _, label in new]
+            answers = checked_values(self.cells.lookup(images, names), images, names, self.oracle.source)
+            known |= zip(new, answers.tolist(), strict=True)
+        return np.array([known[cell] for cell in cells], dtype=np.float64)
 
     def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Returns the (n,) number of vocabulary labels that are present in each of n images. The oracle is queried
@@ -164,11 +172,13 @@ def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fing
             return _of_table(TableOracle.from_mapping(oracle), vocabulary)
         oracle = PresenceOracle.from_objects(oracle)
     elif all(hasattr(oracle, name) for name in ("columns", "index", "to_numpy")):
-        oracle = PresenceOracle.from_frame(oracle) if "image_id" in oracle.columns else _of_frame(oracle)
+        oracle = _of_wide_or_long(oracle)
     if isinstance(oracle, TableOracle):
         return _of_table(oracle, vocabulary)
     if isinstance(oracle, PresenceOracle):
         return Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+    if isinstance(oracle, JudgedOracle) and oracle.truth is not None:
+        oracle = _JudgedTruth(Truth.of(oracle.truth, vocabulary, any_fingerprint=any_fingerprint), oracle)
     if callable(getattr(oracle, "lookup", None)):
         return TruthOnDemand.asking(oracle, vocabulary)
     if callable(oracle):
@@ -311,29 +321,30 @@ class JudgedOracle:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the judge, which is used as the fingerprint in signatures."""
-        return _name(self.judge)
+        """Name of the judge and fingerprint of the ground truth, for use in signatures."""
+        return _name(self.judge) + (f"+{self.truth.fingerprint}" if self.truth is not None else "")
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
-        """Returns the values of n cells; see :class:`Oracle`."""
+        """Returns the values of n cells; see :class:`Oracle`. The labels are those of the ground truth."""
+        truth = self.truth
+        states = [
+            -1 if truth is None or row < 0 else truth.state(truth.image_ids[row], label)
+            for row, label in zip(_rows(truth, image_ids), labels, strict=True)
+        ]
+        return self.completed(states, image_ids, labels)
+
+    def completed(self, states: Sequence[float], image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
+        """Returns the given states of n cells, with the judge's answers in place of unknown states."""
         cells = list(zip(image_ids, labels, strict=True))
-        known = {cell: value for cell in cells if (value := self._known(cell)) is not None}
-        missing = [cell for cell in dict.fromkeys(cells) if cell not in known]
+        unknown = [cell for cell, state in zip(cells, states, strict=True) if state == -1]
+        missing = [cell for cell in dict.fromkeys(unknown) if cell not in self._values]
         if missing:
             images, names = [image for image, _ in missing], [label for _, label in missing]
-            answers = checked_values(self.judge(images, names), images, names, self.fingerprint).tolist()
+            answers = checked_values(self.judge(images, names), images, names, _name(self.judge)).tolist()
             judged = dict(zip(missing, answers, strict=True))
             self._append(judged)
             self._values |= judged
-            known |= judged
-        return [known[cell] for cell in cells]
-
-    def _known(self, cell: tuple[str, str]) -> float | None:
-        if self.truth is not None and cell[0] in self.truth.index:
-            state = self.truth.state(*cell)
-            if state != -1:
-                return state
-        return self._values.get(cell)
+        return [self._values[cell] if state == -1 else state for cell, state in zip(cells, states, strict=True)]
 
     def _read(self, line: bytes, number: int) -> None:
         try:
@@ -361,6 +372,28 @@ class JudgedOracle:
             raise InputError(f"cannot be written: {error.strerror}", path=self.path) from None
 
 
+def _rows(truth: PresenceOracle | None, image_ids: Sequence[str]) -> list[int]:
+    return [-1] * len(image_ids) if truth is None else truth.find_rows(image_ids).tolist()
+
+
+@dataclass(frozen=True)
+class _JudgedTruth:
+    """An oracle that looks cells up in a ground truth that is aligned with the vocabulary, and then asks a judge."""
+
+    truth: Truth
+    judged: JudgedOracle
+
+    @property
+    def fingerprint(self) -> str:
+        return self.judged.fingerprint
+
+    def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
+        rows = self.truth.oracle.find_rows(image_ids)
+        columns = np.array([self.truth.vocabulary.label_ids[label] for label in labels], dtype=np.int64)
+        states = np.where(rows < 0, -1, self.truth.values(rows, columns))
+        return self.judged.completed(states.tolist(), image_ids, labels)
+
+
 def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
     """Checks the values of n cells and returns them as an (n,) array, with -1 for unknown values.
 
@@ -381,6 +414,13 @@ def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[st
         reason = f"image {images[k]}, label '{labels[k]}': {checked[k]:g} is not in [0, 1] (or -1 for unknown)"
         raise InputError(reason, path=source)
     return checked
+
+
+def _of_wide_or_long(frame: Any) -> PresenceOracle | TableOracle:
+    names = list(map(str, frame.columns))
+    if "image_id" in names and ("objects" in names or keys_named(names, LABEL_KEYS)):
+        return PresenceOracle.from_frame(frame)
+    return _of_frame(frame.set_index("image_id") if "image_id" in names else frame)
 
 
 def _of_frame(frame: Any) -> PresenceOracle | TableOracle:

@@ -157,3 +157,7 @@ def test_misspelled_names_are_near_misses(word: str, label: str | None) -> None:
     found = NearMisses(vocabulary).find([f"A {word} here.", f"On the right, a {word}"])
     places = [] if label is None else [(0, 2), (1, 16)]
     assert [(k, start, vocabulary.labels[row]) for k, start, row in found] == [(*place, label) for place in places]
+
+
+def test_a_letter_whose_lower_case_is_longer_hides_no_near_miss() -> None:
+    assert [start for _, start, _ in NearMisses(Vocabulary.load("coco80")).find(["A trucck, \u0130."])] == [2]

@@ -137,19 +137,28 @@ def test_wrong_kinds_are_named(vocabulary: Vocabulary, oracle: Any, message: str
 # ---- soft truth ----
 
 
+PLAIN = "A dog and a cat are near here. The car is red and old today. A dog is near the car. Nothing else is here."
+CHARGED = (
+    'A carr is here. Is there a dog in it? It says "cat" to us. A dog and a carr stand here. The car is old. A treee.'
+)
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("text", "settings"),
     [
-        {},
-        {"r_rep": 0.3, "lam_g": "linear", "lam_h": "sqrt"},
-        {"additive": True, "r_rep": 0.3, "lam_g": "sqrt", "lam_h": "linear"},
-        {"level": "hal"},
+        (PLAIN, {}),
+        (PLAIN, {"r_rep": 0.3, "lam_g": "linear", "lam_h": "sqrt"}),
+        (PLAIN, {"additive": True, "r_rep": 0.3, "lam_g": "sqrt", "lam_h": "linear"}),
+        (PLAIN, {"level": "hal"}),
+        (CHARGED, {"claims": "visual", "near_misses": True, "r_rep": 0.3, "lam_g": "linear", "lam_h": "sqrt"}),
+        (CHARGED, {"claims": "visual", "near_misses": True, "r_rep": 0.3, "additive": True, "lam_h": "linear"}),
     ],
 )
-def test_soft_truth_gives_the_expectation_over_all_worlds(vocabulary: Vocabulary, settings: dict[str, Any]) -> None:
+def test_soft_truth_gives_the_expectation_over_all_worlds(
+    vocabulary: Vocabulary, text: str, settings: dict[str, Any]
+) -> None:
     """By enumeration: the reward in each of the 16 possible images, weighted by its probability."""
     probabilities = dict(zip(LABELS, (0.9, 0.25, 0.5, 0.0), strict=True))
-    text = "A dog and a cat are near here. The car is red and old today. A dog is near the car. Nothing else is here."
     config = RewardConfig(**settings)
     expected: Any = 0.0
     for world in product((0, 1), repeat=4):
@@ -160,7 +169,10 @@ def test_soft_truth_gives_the_expectation_over_all_worlds(vocabulary: Vocabulary
             expected = expected + weight * SubsentenceReward(vocabulary, oracle, config).batch([1], [text]).reward
     found = SubsentenceReward(vocabulary, {1: probabilities}, config).batch([1], [text])
     np.testing.assert_allclose(found.reward, expected, rtol=1e-12)
-    assert (found.covered.tolist(), found.hallucinated.tolist()) == ([2], [1])  # 1/2 and more counts as present
+    likely = PresenceOracle.from_objects({1: ["dog", "car"]}, labels=LABELS)  # 1/2 and more counts as present
+    certain = SubsentenceReward(vocabulary, likely, config).batch([1], [text])
+    for name in ("covered", "hallucinated", "new", "rep", "hal", "claim_label", "claim_verdict"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(certain, name))
 
 
 def test_soft_truth_has_no_cap_score(vocabulary: Vocabulary) -> None:
@@ -199,6 +211,51 @@ def test_a_judge_is_asked_once_and_resumes(tmp_path: Path) -> None:
         JudgedOracle(judge, path)
     with pytest.raises(InputError, match="cannot be written"):
         JudgedOracle(judge, tmp_path / "none" / "answers.jsonl").lookup(["1"], ["dog"])
+
+
+def test_a_judge_is_not_asked_about_names_that_the_truth_knows(tmp_path: Path) -> None:
+    asked = list[tuple[str, str]]()
+
+    def judge(image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
+        asked.extend(zip(image_ids, labels, strict=True))
+        return [1.0] * len(labels)
+
+    genome = tmp_path / "objects.json"
+    genome.write_text('[{"image_id": 7, "objects": [{"names": ["sofa"]}, {"names": ["puppy"]}]}]')
+    named = SubsentenceReward("coco80", JudgedOracle(judge, tmp_path / "a", truth=PresenceOracle.load(genome)))
+    assert [result.total for result in named([7, 7], ["A dog on a couch.", "A bus."])] == [1, -1]
+    assert asked == []
+    truth = PresenceOracle.from_matrix([[1, 0]], ["val/cat.jpg"], ["dog", "bus"])
+    reward = SubsentenceReward("coco80", JudgedOracle(judge, tmp_path / "b", truth=truth))
+    assert [result.total for result in reward(["cat", "cat"], ["A dog. A bus.", "A kite."])] == [0, 1]
+    assert asked == [("cat", "kite")]
+    assert named.signature != reward.signature
+
+
+def test_a_cell_is_asked_about_once_per_batch(vocabulary: Vocabulary) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def spy(image_ids: Sequence[str], labels: Sequence[str]) -> list[int]:
+        asked.extend(zip(image_ids, labels, strict=True))
+        return ask(image_ids, labels)
+
+    text = 'A carr. Is there a cat? "Tree", it says. A dog, a car and a cat.'
+    for config in (RewardConfig.robust(), RewardConfig(level="cap")):
+        SubsentenceReward(vocabulary, spy, config)([1, 1], [text, text])
+        assert sorted(asked) == [("1", label) for label in sorted(LABELS)]
+        asked.clear()
+
+
+def test_a_table_with_a_row_per_image(vocabulary: Vocabulary) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image_id": [1, 2], "dog": [1, 0], "cat": [0, 1]})
+    rewards = SubsentenceReward(vocabulary, frame)([1, 2], ["A dog.", "A dog."])
+    assert [result.total for result in rewards] == [1, -1]
+    soft = SubsentenceReward(vocabulary, frame.assign(dog=[0.8, 0.0]))([1], ["A dog."])
+    assert soft[0].total == pytest.approx(0.6)
+    reordered = frame.iloc[::-1]
+    [first, second] = SubsentenceReward(vocabulary, frame)(reordered["image_id"], ["A cat.", "A dog."])
+    assert (first.total, first.image_id, second.image_id) == (1, 2, 1)
 
 
 def test_a_table_has_a_fingerprint_of_its_content() -> None:
