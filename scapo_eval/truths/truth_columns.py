@@ -124,7 +124,7 @@ def columns_of_matrix(
     Raises:
         InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
     """
-    names = tuple(map(str, labels))
+    matrix, names = np.asarray(matrix), tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
         fitting = f"{len(image_ids)} images and {len(names)} labels"
         raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)

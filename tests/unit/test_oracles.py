@@ -138,9 +138,7 @@ def test_wrong_kinds_are_named(vocabulary: Vocabulary, oracle: Any, message: str
 
 
 PLAIN = "A dog and a cat are near here. The car is red and old today. A dog is near the car. Nothing else is here."
-CHARGED = (
-    'A carr is here. Is there a dog in it? It says "cat" to us. A dog and a carr stand here. The car is old. A treee.'
-)
+CHARGED = 'A carr is here. Is there a dog in it? It says "cat". A dog and a carr are here. The car is old. A treee.'
 
 
 @pytest.mark.parametrize(

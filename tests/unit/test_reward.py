@@ -593,3 +593,9 @@ def test_signature_names_what_decides_the_reward(vocabulary: Vocabulary, oracle:
         f"reward|vocab:toy@{vocabulary.fingerprint}|oracle:{oracle.fingerprint}|world:closed|rule:subsentence|"
     )
     assert "|r_rep:0.5|level:cap|" in line
+
+
+def test_a_discount_does_not_concern_pieces_without_new_labels() -> None:
+    config = RewardConfig(template_discount=0.75, lam_g=lambda n: n + 1.0)
+    [result] = SubsentenceReward("coco80", {1: ["dog"]}, config)([1], ["It is a sunny day. It is a sunny day. A dog."])
+    assert [part.reward for part in result.parts][:2] == [-0.1, -0.1]
