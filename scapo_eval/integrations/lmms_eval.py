@@ -3,9 +3,10 @@ refers to.
 
 To create a task, copy ``examples/recipes/lmms_eval/`` to a folder of your own, and pass this folder to
 ``--include_path``. The environment variable ``SCAPO_PROTOCOL`` specifies a protocol with a ground truth (such as
-``chair-opera``), or ``SCAPO_TRUTH`` specifies a ground truth file. ``SCAPO_PROFILE`` selects the profile with which
-captions are read. lmms-eval calls :func:`process_results` for every sample, and passes the results of all samples to
-the aggregation function of each metric.
+``chair-opera``, the default without ``SCAPO_TRUTH``). ``SCAPO_TRUTH`` specifies a ground truth file, which takes the
+place of the protocol's. ``SCAPO_PROFILE`` selects the profile with which captions are read. lmms-eval calls
+:func:`process_results` for every sample, and passes the results of all samples to the aggregation function of each
+metric.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ METRICS = ("chair_s", "chair_i", "recall", "precision", "f1", "len")
 
 @cache
 def _counter(truth: str | None, protocol: str | None, profile: str | None) -> CaptionCounter:
-    return CaptionCounter.of(truth, protocol=None if truth else protocol, profile=profile)
+    default = None if truth else "chair-opera"
+    return CaptionCounter.of(truth, protocol=protocol or default, profile=profile)
 
 
 def counter() -> CaptionCounter:
     """Returns the counter specified by the environment variables."""
     get = os.environ.get
-    return _counter(get("SCAPO_TRUTH"), get("SCAPO_PROTOCOL", "chair-opera"), get("SCAPO_PROFILE"))
+    return _counter(get("SCAPO_TRUTH"), get("SCAPO_PROTOCOL"), get("SCAPO_PROFILE"))
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Counts]:

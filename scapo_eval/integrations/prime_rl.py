@@ -19,9 +19,7 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..rewarding.batch import advantages_for_batch, load_reward
-
-IMAGE_ID = "image_id"
-"""Key in a rollout's ``info`` for the image id."""
+from ..rewarding.functions import IMAGE_ID, image_of
 
 
 @lru_cache(maxsize=2)
@@ -50,8 +48,7 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):
-        image = (rollout.get("info") or {}).get(IMAGE_ID)
-        image = rollout.get("answer") if image is None else image
+        image = image_of(rollout.get("info"), rollout.get("answer"))
         if image is None:
             raise InputError(f"missing key '{IMAGE_ID}' in the rollout's info")
         if len(rollout["trajectory"]) != 1:

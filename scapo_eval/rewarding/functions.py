@@ -7,7 +7,9 @@ response-level training. Token-level credit requires an adapter (docs/integratio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,22 +83,26 @@ class RewardFunction:
         """Returns the rewards of responses. Each library passes only some of the arguments.
 
         Args:
-            completions: The n responses, as texts or lists of messages (TRL, ms-swift). Only the messages of the model
-                are scored. The argument ``image_id`` contains the n image ids.
+            completions: The n responses, as texts or lists of messages (TRL, ms-swift, verifiers). Only the messages of
+                the model are scored. The argument ``image_id`` contains the n image ids. Without this argument, each
+                image id is in the response's element of ``infos`` or ``answers`` (verifiers).
             completion: A single response (verifiers). The image id is in ``info`` or ``answer``.
             doc: Sample (lighteval). The image id is in ``doc.specific``.
             model_response: Response to the sample (lighteval).
             given: Further columns of the data set, of which only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
-            A list of n numbers, with None for rows that cannot be scored. For a single response, the result is one
-            number, which is 0.0 if the response cannot be scored.
+            A list of n numbers, with None for rows that cannot be scored. With ``infos`` in place of ``image_id``, these
+            rows are 0.0. For a single response, the result is one number, which is 0.0 if the response cannot be
+            scored.
 
         Raises:
             InputError: If the image id or the response is missing, or if a column is not a list.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
+            if images is None and "infos" in given:
+                return self._group(_images_of_group(given), completions)
             rows = None if images is None else _rows(IMAGE_ID, images)
             if rows is None or (rows and all(image is None for image in rows)):
                 found = f"found: {', '.join(given) or 'none'}; TRL requires remove_unused_columns=False"
@@ -106,7 +112,8 @@ class RewardFunction:
             return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))
         if completion is None:
             raise InputError("expected completions and image_id, completion and info, or doc and model_response")
-        return self._one(_image_of(given), text_of_completion(completion))
+        image = image_of(given.get("info"), given.get(IMAGE_ID), given.get("answer"))
+        return self._one(image, text_of_completion(completion))
 
     def _many(self, images: Sequence[object], completions: Sequence[Any], log: Any) -> list[float | None]:
         columns = self.reward.batch(images, [text_of_completion(completion) for completion in completions])
@@ -114,6 +121,12 @@ class RewardFunction:
             for key, value in log_metrics(columns).items():
                 log(f"{self.__name__}/{key.removeprefix('scapo/')}", value)
         return totals(columns)
+
+    def _group(self, images: Sequence[object], completions: Any) -> list[float]:
+        """Returns the rewards of verifiers' responses, which verifiers sums up, so that none of them may be None."""
+        if images and all(image is None for image in images):
+            raise InputError(f"missing key '{IMAGE_ID}' in infos and answers")
+        return [total or 0.0 for total in self._many(images, _rows("completions", completions), None)]
 
     def _one(self, image: object, response: object) -> float:
         if image is None:
@@ -148,8 +161,8 @@ def text_of_completion(completion: Any) -> object:
     for message in completion:
         if message.get("role") in _MODEL_ROLES:
             content = message.get("content") or ""
-            parts = [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
-            texts.append("".join(parts))
+            parts = [content] if isinstance(content, str) else content
+            texts.append("".join(part if isinstance(part, str) else part.get("text") or "" for part in parts))
     return "\n".join(texts)
 
 
@@ -159,10 +172,23 @@ def _rows(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def _image_of(given: Mapping[str, Any]) -> object:
-    info = given.get("info")
-    images = (info.get(IMAGE_ID) if isinstance(info, Mapping) else None, given.get(IMAGE_ID), given.get("answer"))
-    return next((image for image in images if image is not None), None)  # 0 is an id
+def image_of(info: object, *others: object) -> object:
+    """Returns the image id in a response's ``info``, which verifiers' data sets may contain as JSON, or else the first
+    of the other values that is not missing. Returns None if all are missing.
+
+    verifiers sets a missing ``answer`` to an empty string.
+    """
+    if isinstance(info, str):
+        with suppress(ValueError):
+            info = json.loads(info)
+    images = (info.get(IMAGE_ID) if isinstance(info, Mapping) else None, *others)
+    return next((image for image in images if image is not None and str(image).strip()), None)  # 0 is an id
+
+
+def _images_of_group(given: Mapping[str, Any]) -> list[object]:
+    infos = _rows("infos", given["infos"])
+    answers = _rows("answers", given.get("answers") or [None] * len(infos))
+    return [image_of(info, answer) for info, answer in zip(infos, answers, strict=True)]
 
 
 def _first_text(response: Any) -> object:

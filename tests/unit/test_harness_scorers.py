@@ -68,6 +68,17 @@ def test_lmms_evals_task(run: scapo_eval.Run, monkeypatch: pytest.MonkeyPatch) -
         lmms_eval.process_results({"text": "x"}, ["A dog."])
 
 
+def test_lmms_eval_follows_a_given_protocol_with_another_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCAPO_TRUTH", str(TRUTH))
+    monkeypatch.delenv("SCAPO_PROTOCOL", raising=False)
+    assert lmms_eval.counter() is lmms_eval._counter(str(TRUTH), None, None)
+    plain = lmms_eval.counter().scorer
+    monkeypatch.setenv("SCAPO_PROTOCOL", "chair-opera")
+    followed, expected = lmms_eval.counter().scorer, CaptionCounter.of(TRUTH, protocol="chair-opera").scorer
+    assert followed.profile.name == expected.profile.name != plain.profile.name
+    assert followed.truths[0].oracle.index == expected.truths[0].oracle.index
+
+
 def test_vlmevalkits_evaluate(run: scapo_eval.Run, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     path = tmp_path / "model_COCOChair.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +24,49 @@ def test_each_library_s_arguments() -> None:
     assert logged["scapo/reward"] == -1.0
     assert score(["A dog.", None], image_id=["1", "2"]) == [1.0, None]  # ms-swift, by position
     assert score(completion="A dog.", info={"image_id": "1"}, state={}) == 1.0  # verifiers
-    assert score(completion="A cat.", answer="2") == 1.0
+    assert score(completion="A cat.", answer="2", info='{"image_id": ""}') == 1.0
     assert score(completion="A cow.", image_id=0, answer="2") == score(completion="A cow.", info={"image_id": 0}) == 1.0
     response = SimpleNamespace(final_text=["A dog on a bench."])
     assert score.compute(doc=SimpleNamespace(specific={"image_id": "1"}), model_response=response) == 1.0  # lighteval
     assert score.__name__ == "scapo"
+
+
+def called_by_rubric(score: Any, states: list[dict[str, Any]]) -> Any:
+    """Calls a function as the rubrics of verifiers do: with groups if it has a parameter in the plural, and with all
+    arguments if it has keyword arguments.
+    """
+    parameters = inspect.signature(score).parameters
+    assert {"states", "prompts", "completions", "answers", "tasks", "infos"} & set(parameters)
+    assert any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+    return score(
+        prompts=[state["prompt"] for state in states],
+        completions=[state["completion"] for state in states],
+        answers=[state.get("answer", "") for state in states],
+        states=states,
+        tasks=[state.get("task") for state in states],
+        infos=[state.get("info", {}) for state in states],
+        parser=object(),
+    )
+
+
+def test_a_group_of_verifiers() -> None:
+    score = reward_fn("coco80", TRUTH)
+
+    def state(text: str | None, **fields: Any) -> dict[str, Any]:
+        said = [{"role": "assistant", "content": text}] if text is not None else None
+        return {"prompt": "Describe the image.", "completion": said, "task": "default", **fields}
+
+    group = [
+        state("A dog.", info={"image_id": 1}),
+        state("A cat.", info='{"image_id": 1}'),  # as data sets may contain it
+        state("A cat.", info={}, answer="2"),
+        state(None, info={"image_id": 1}),  # verifiers multiplies each reward by a weight
+        state("A dog."),
+    ]
+    assert called_by_rubric(score, group) == [1.0, -1.0, 1.0, 0.0, 0.0]
+    assert called_by_rubric(score, []) == []
+    with pytest.raises(InputError, match="missing key 'image_id' in infos and answers"):
+        called_by_rubric(score, [state("A dog."), state("A cat.", info="2")])
 
 
 def test_only_messages_of_the_model_are_scored() -> None:
@@ -40,9 +79,10 @@ def test_only_messages_of_the_model_are_scored() -> None:
         said(("assistant", "Hello."), ("user", "Is there a dog?"), ("assistant", "Yes.")),
         said(("assistant", "I see a dog"), ("assistant", "bench too")),
         said((None, "A dog."), ("assistant", None), ("assistant", [{"type": "text", "text": None}])),
+        said(("assistant", ["A dog on ", {"type": "text", "text": "a bench."}])),
     ]
-    alone = ["Let me look.\nA bench.", "Hello.\nYes.", "I see a dog\nbench too", "A dog."]
-    ids = ["1"] * 4
+    alone = ["Let me look.\nA bench.", "Hello.\nYes.", "I see a dog\nbench too", "A dog.", "A dog on a bench."]
+    ids = ["1"] * 5
     assert score(completions=conversations, image_id=ids) == score(completions=alone, image_id=ids)
     assert score(completions=alone, image_id=ids)[2] == 2.0
 
@@ -52,6 +92,7 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
     for given, message in (
         ({"completions": ["A dog."]}, "missing column 'image_id'"),
         ({"completion": "A dog."}, "missing key 'image_id'"),
+        ({"completion": "A dog.", "info": {}, "answer": ""}, "missing key 'image_id'"),  # "" is verifiers' default
         ({}, "expected completions and image_id"),
         ({"completions": ["A dog."], "image_id": 7}, "image_id: expected a list with one value per response, not int"),
         ({"completions": "A dog.", "image_id": [7]}, "completions: expected a list with one value per response, not"),

@@ -446,7 +446,7 @@ def test_prime_rl_s_advantage_function(
     from scapo_eval.integrations.prime_rl import advantages
 
     rollouts = [
-        {"info": {"image_id": "1"}, "trajectory": [{"tokens": {"completion_ids": ids[0]}}]},
+        {"info": '{"image_id": "1"}', "trajectory": [{"tokens": {"completion_ids": ids[0]}}]},
         {"info": {}, "answer": "2", "trajectory": [{"tokens": {"completion_ids": ids[1]}, "is_truncated": True}]},
     ]
     inputs = SimpleNamespace(rollouts=rollouts, completion_lengths=[len(own) for own in ids])
@@ -460,6 +460,7 @@ def test_prime_rl_s_advantage_function(
     rollouts[0]["trajectory"] = []
     with pytest.raises(InputError, match="a rollout of 0 turns"):
         advantages(inputs, tokenizer=tokenizer, **world)
-    rollouts[0] |= {"info": {}, "answer": None}
-    with pytest.raises(InputError, match="missing key 'image_id'"):
-        advantages(inputs, tokenizer=tokenizer, **world)
+    for answer in (None, ""):  # "" is verifiers' default
+        rollouts[0] |= {"info": {}, "answer": answer}
+        with pytest.raises(InputError, match="missing key 'image_id'"):
+            advantages(inputs, tokenizer=tokenizer, **world)
