@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from numbers import Integral
 
 _NUMBERED = re.compile(
@@ -110,3 +111,14 @@ def file_name_of(image_id: str) -> str:
     """Removes the folder and the extension from an image id: ``val/cat.jpg`` and ``cat.png`` become ``cat``."""
     folder = max(image_id.rfind("/"), image_id.rfind("\\"))
     return _ENDING.sub("", image_id[folder + 1 :])
+
+
+def positions_by_file_name(image_ids: Iterable[str]) -> dict[str, int]:
+    """Returns a mapping from file names, without folder and extension, to the positions of their image ids. The
+    position is -1 if several images have the same file name.
+    """
+    positions: dict[str, int] = {}
+    for k, image in enumerate(image_ids):
+        name = file_name_of(image)
+        positions[name] = -1 if name in positions else k
+    return positions

@@ -113,8 +113,8 @@ class ClaimOracle:
     def _scenes_of(self, image: str) -> list[_Known]:
         known = self._known.get(image)
         if known is None:
-            found = [_Known(scenes, image) for scenes in self.scenes if image in scenes.scenes]
-            known = self._known.setdefault(image, found)
+            ids = ((scenes, scenes.id_of(image)) for scenes in self.scenes)
+            known = self._known.setdefault(image, [_Known(scenes, own) for scenes, own in ids if own is not None])
         return known
 
     def states(self, image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]) -> list[list[State]]:
@@ -153,8 +153,7 @@ class ClaimOracle:
             The set of facts, each of which is a tuple of strings. The set is empty if no source contains the image.
         """
         image = canonical_image_id(image_id)
-        graphs = (scenes.scenes[image] for scenes in self.scenes if image in scenes.scenes)
-        scene = next(filter(_is_annotated, graphs), None)
+        scene = next(filter(_is_annotated, (known.scene for known in self._scenes_of(image))), None)
         return frozenset() if scene is None else frozenset(_FACTS[kind](scene))
 
     def state(self, image_id: object, claim: Claim) -> State:

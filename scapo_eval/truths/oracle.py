@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
-from ..base.ids import canonical_image_id, file_name_of
+from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.reprs import one_line
 from ..base.types import State
 from ..files.records import Given, Readable, readable
@@ -196,11 +196,7 @@ class PresenceOracle(TruthColumns):
 
         The row is -1 if several images have the same file name.
         """
-        rows: dict[str, int] = {}
-        for k, image in enumerate(self.image_ids):
-            name = file_name_of(image)
-            rows[name] = -1 if name in rows else k
-        return rows
+        return positions_by_file_name(self.image_ids)
 
     def _by_file_name(self, image: str) -> int:
         """Returns the row of an image whose id differs only in folder or extension (``val/cat.jpg``, ``cat``), or -1 if
@@ -273,15 +269,9 @@ class PresenceOracle(TruthColumns):
         """Returns, for each label of the ground truth, its position in the vocabulary, or -1 if the vocabulary lacks
         the label.
         """
-        ids = vocabulary.label_ids
         if self.names is None:
-            return [ids.get(label, -1) for label in self.labels]
-        by_words = {_words(alias): ids[label] for alias, label in vocabulary.aliases.items()}
-        by_words |= {_words(label): k for label, k in ids.items()}
-        candidates = (
-            (by_words[words] for name in names if (words := _words(name)) in by_words) for names in self.names
-        )
-        return [next(positions, -1) for positions in candidates]
+            return [vocabulary.label_ids.get(label, -1) for label in self.labels]
+        return positions_of_names(self.names, vocabulary)
 
     def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
         """Returns the states of all images, converted to another label axis.
@@ -555,6 +545,24 @@ class Truth:
             InputError: If the oracle does not contain an image.
         """
         return np.fromiter((self.oracle.row(image) for image in image_ids), dtype=np.int64)
+
+
+def positions_of_names(names: Iterable[Sequence[str]], vocabulary: Vocabulary) -> list[int]:
+    """Returns the position of the label that free-form names refer to.
+
+    Args:
+        names: For each object, its synonyms.
+        vocabulary: Vocabulary whose labels and aliases are matched with the names.
+
+    Returns:
+        For each object, the position of the label that matches the first of the names that the vocabulary has, or -1 if
+        it has none of them.
+    """
+    ids = vocabulary.label_ids
+    by_words = {_words(alias): ids[label] for alias, label in vocabulary.aliases.items()}
+    by_words |= {_words(label): k for label, k in ids.items()}
+    candidates = ((by_words[words] for name in each if (words := _words(name)) in by_words) for each in names)
+    return [next(positions, -1) for positions in candidates]
 
 
 def ignored_labels(occurring: Mapping[str, int], vocabulary: Vocabulary, given: str) -> str:

@@ -1,4 +1,5 @@
-"""Scene graphs with counts, boxes, attributes and relations of objects, from COCO, Visual Genome or a generic format.
+"""Scene graphs with counts, boxes, attributes and relations of objects, from COCO, LVIS, Visual Genome or a generic
+format.
 Reference captions are scene graphs that contain only claims.
 
 The generic format is JSON Lines or another file of records, with one image per record::
@@ -22,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ import msgspec
 
 from ..base.errors import UNFIT, FaultList, InputError, misspelled, short_repr, unfit
 from ..base.hashes import digest
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.reprs import one_line
 from ..base.types import State
 from ..claiming.claim import KINDS, ClaimKey, asked_as, count_range
@@ -43,8 +45,9 @@ from ..files.source import Source
 from ..matching.vocabulary import Vocabulary
 from . import scenes_visual_genome as visual_genome
 from .claim_matrix import ClaimMatrix
+from .oracle import positions_of_names
 from .references import References
-from .truth_coco import is_coco
+from .truth_coco import Category, is_coco, names_of
 from .whole_names import names_all, singular
 
 ANSWERS: Mapping[str, State] = {"yes": 1, "no": 0, "absent": -1, "unsure": -1}
@@ -112,7 +115,7 @@ class Scenes:
     Attributes:
         source: Name of the source, for error messages.
         scenes: Mapping from canonical image ids to scene graphs.
-        fingerprint: Hash of the file's content.
+        fingerprint: Hash of the content of the file or records.
         notes: One-sentence remarks that state how many objects and boxes in the file are not used.
 
     Example:
@@ -149,10 +152,28 @@ class Scenes:
         """
         return self.scenes.matrix.chances(image) if isinstance(self.scenes, _JudgedScenes) else {}
 
+    def id_of(self, image: str) -> str | None:
+        """Returns the id under which the source contains an image, or None if it lacks the image. As in ground truths
+        of presence, the folder and the extension may differ (``val/cat.jpg``, ``cat``) if only one image matches.
+
+        Args:
+            image: Canonical image id.
+        """
+        if image in self.scenes:
+            return image
+        ids, positions = self._files
+        at = positions.get(file_name_of(image), -1)
+        return ids[at] if at >= 0 else None
+
+    @cached_property
+    def _files(self) -> tuple[list[str], Mapping[str, int]]:
+        ids = list(self.scenes)
+        return ids, positions_by_file_name(ids)
+
     @classmethod
     def load(cls, path: Readable, vocabulary: Vocabulary) -> Scenes:
-        """Reads COCO's ``instances_*.json``, Visual Genome's files, a file of generic scene graphs, a claim matrix, or
-        reference captions.
+        """Reads COCO's ``instances_*.json``, LVIS, Visual Genome's files, a file of generic scene graphs, a claim
+        matrix, or reference captions.
 
         A claim that a reference caption asserts is true. Reference captions make no claim false.
 
@@ -162,10 +183,12 @@ class Scenes:
                 counted and skipped.
 
         Raises:
-            InputError: If the format is unsupported.
+            InputError: If the format or the type of the input is unsupported.
             InputErrors: If the input is invalid, for example if a count is negative or a relation refers to no object.
                 The error lists all faults with their line numbers.
         """
+        if not isinstance(path, (str, os.PathLike, Records)):
+            raise InputError(f"scenes must be a file or Records, got {short_repr(path)}")
         name = display_name(path)
         reader = _Reader(name, vocabulary)
         if not isinstance(path, Records) and os.path.isdir(path):
@@ -184,10 +207,13 @@ class Scenes:
         elif visual_genome.is_visual_genome_scenes(data):
             scenes = reader.genome({name: data})
         elif _are_references(path, data):
-            scenes = reader.stated(References.load(path))
+            references = References.load(path)
+            scenes = reader.stated(references)
+            data = data or references.fingerprint.encode()
         else:
             scenes = reader.graphs(path)
-            data = data or repr(sorted(scenes.items())).encode()
+            # in sorted order, because the order of a set differs between processes
+            data = data or repr(msgspec.to_builtins(sorted(scenes.items()), order="sorted")).encode()
         return cls(name, scenes, digest([data]), tuple(reader.notes()))
 
 
@@ -237,11 +263,8 @@ class _CocoImage(msgspec.Struct, gc=False):
     id: int
     width: float = 0
     height: float = 0
-
-
-class _CocoCategory(msgspec.Struct, gc=False):
-    id: int
-    name: str
+    neg_category_ids: list[int] | None = None
+    not_exhaustive_category_ids: list[int] | None = None
 
 
 class _CocoAnnotation(msgspec.Struct, gc=False):
@@ -254,7 +277,24 @@ class _CocoAnnotation(msgspec.Struct, gc=False):
 class _Coco(msgspec.Struct, gc=False):
     images: list[_CocoImage]
     annotations: list[_CocoAnnotation]
-    categories: list[_CocoCategory]
+    categories: list[Category]
+
+
+def _numbers_in_lvis(coco: _Coco, whole: Mapping[int, str]) -> Iterator[dict[str, int]]:
+    """Yields, for each image of LVIS, the numbers of objects with the labels whose objects are all annotated.
+
+    Args:
+        coco: Content of the file.
+        whole: Mapping from each category that denotes all objects with a label to this label.
+    """
+    numbers = {image.id: Counter(dict.fromkeys(image.neg_category_ids or (), 0)) for image in coco.images}
+    partial = {image.id: {*(image.not_exhaustive_category_ids or ())} for image in coco.images}
+    for annotation in coco.annotations:
+        numbers[annotation.image_id][annotation.category_id] += 1
+        if annotation.iscrowd:
+            partial[annotation.image_id].add(annotation.category_id)
+    for image, of_image in numbers.items():
+        yield {whole[k]: n for k, n in of_image.items() if k in whole and k not in partial[image]}
 
 
 class _Reader:
@@ -286,7 +326,9 @@ class _Reader:
             yield f"{self.source}: {unused}: {self.unnamed.total()} ({names})"
         if self.narrower:
             names = ", ".join(name for name, _ in self.narrower.most_common(5))
-            bounds = "names in 'complete' and 'counts' that are narrower than their label, so they give lower bounds"
+            bounds = (
+                "names of annotated or counted objects that are narrower than their label, so they give lower bounds"
+            )
             yield f"{self.source}: {bounds}: {self.narrower.total()} ({names})"
         if self.outside:
             unused = "boxes not used, because they exceed their image"
@@ -326,16 +368,25 @@ class _Reader:
         return x, y, x + w, y + h
 
     def coco(self, data: bytes) -> dict[str, SceneGraph]:
-        """Reads the scene graphs of COCO instances. All objects of every category are assumed to be annotated, except
-        in crowds.
+        """Reads the scene graphs of COCO instances, in which all objects of every category are annotated, except in
+        crowds, or of LVIS, whose annotators verified only some categories per image.
+
+        In LVIS, an object may be annotated under several categories that have the same label ("bird" and "duck").
+        Therefore, the number of a label is that of the category that denotes all objects with the label.
         """
         try:
             coco = msgspec.json.decode(data, type=_Coco)
         except (ValueError, RecursionError) as error:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
+        is_lvis = any(image.neg_category_ids is not None for image in coco.images)
+        called = {category.id: names_of(category) if is_lvis else (category.name,) for category in coco.categories}
         try:
-            named = {category.id: self.label(category.name) for category in coco.categories}
-            names = {category.id: category.name.casefold() for category in coco.categories}
+            if is_lvis:
+                labels = [*self.vocabulary.labels, None]  # position -1: not in the vocabulary
+                positions = positions_of_names(called.values(), self.vocabulary)
+                named = {category: labels[k] for category, k in zip(called, positions, strict=True)}
+            else:
+                named = {category: self.label(name) for category, (name,) in called.items()}
             ids = [canonical_image_id(image.id) for image in coco.images]
         except ValueError as error:
             raise InputError(f"not a valid COCO instances file: {error}", path=self.source) from None
@@ -349,6 +400,10 @@ class _Reader:
         for image in coco.images:
             if image.width < 0 or image.height < 0:
                 raise InputError(f"the size of image {image.id} is negative", path=self.source)
+            for category in (*(image.neg_category_ids or ()), *(image.not_exhaustive_category_ids or ())):
+                if category not in named:
+                    reason = f"image {image.id} refers to category {category}, which the file does not list"
+                    raise InputError(reason, path=self.source)
         things: dict[int, list[Thing]] = {image: [] for image in images}
         for annotation in coco.annotations:
             if annotation.image_id not in images or annotation.category_id not in named:
@@ -359,17 +414,23 @@ class _Reader:
                 raise InputError(f"{reason} for image {annotation.image_id}", path=self.source)
             label = named[annotation.category_id]
             if label is None:
-                self.unnamed[names[annotation.category_id]] += 1
+                self.unnamed[called[annotation.category_id][0].casefold()] += 1
             else:
                 image = images[annotation.image_id]
                 box = self.box(annotation.bbox, image.width, image.height, image.id)
                 things[image.id].append(Thing(label, frozenset(), box, bool(annotation.iscrowd)))
-        complete = frozenset(label for label in named.values() if label is not None)
+        whole = {
+            category.id: label
+            for category in coco.categories
+            if (label := named[category.id]) is not None and self.is_whole(label, *called[category.id])
+        }
+        if is_lvis:
+            known = [(numbers, frozenset(numbers)) for numbers in _numbers_in_lvis(coco, whole)]
+        else:
+            known = [(dict[str, int](), frozenset(whole.values()))] * len(ids)
         return {
-            canonical_image_id(image.id): SceneGraph(
-                image.width, image.height, tuple(things[image.id]), (), {}, complete
-            )
-            for image in coco.images
+            image: SceneGraph(given.width, given.height, tuple(things[given.id]), (), numbers, complete)
+            for image, given, (numbers, complete) in zip(ids, coco.images, known, strict=True)
         }
 
     def genome(self, files: Mapping[str, bytes]) -> dict[str, SceneGraph]:
@@ -463,7 +524,7 @@ class _Reader:
         counts, at_least = self.counts(record.get("counts") or {}, things, words_of_things)
         names = _checked(record, "complete", _is_list, "a list", ())
         complete = frozenset(
-            label for name in names if (label := self.label(name)) is not None and self.is_whole(name, label)
+            label for name in names if (label := self.label(name)) is not None and self.is_whole(label, name)
         )
         answers: dict[ClaimKey, State] = {}
         for claim, state in filter(None, map(self.answer, _checked(record, "claims", _is_list, "a list", ()))):
@@ -473,11 +534,11 @@ class _Reader:
             width, height, tuple(things), tuple(relations), counts, complete, answers, at_least=at_least or None
         )
 
-    def is_whole(self, name: str, label: str) -> bool:
-        """Returns True if a name denotes every object with a label. Narrower names are counted."""
-        is_whole = names_all(name, label)
+    def is_whole(self, label: str, *names: str) -> bool:
+        """Returns True if one of the synonyms denotes every object with a label. Narrower names are counted."""
+        is_whole = any(names_all(name, label) for name in names)
         if not is_whole:
-            self.narrower[f"'{name}' of '{label}'"] += 1
+            self.narrower[f"'{names[0]}' of '{label}'"] += 1
         return is_whole
 
     def counts(
@@ -500,7 +561,7 @@ class _Reader:
             label = self.label(name)
             if label is None:
                 continue
-            is_whole, word = self.is_whole(name, label), singular(name)
+            is_whole, word = self.is_whole(label, name), singular(name)
             present = listed[label] if is_whole else called[word]
             if number < present:
                 raise ValueError(f"the count of '{name}' is {number}, but {present} objects have this name")

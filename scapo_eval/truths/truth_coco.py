@@ -21,7 +21,9 @@ class _Image(msgspec.Struct, gc=False):
     neg_category_ids: list[_Id] | None = None
 
 
-class _Category(msgspec.Struct, gc=False):
+class Category(msgspec.Struct, gc=False):
+    """A category of COCO, or of LVIS, whose categories may have synonyms."""
+
     id: _Id
     name: str
     synonyms: list[str] | None = None
@@ -37,7 +39,7 @@ class _Instances(msgspec.Struct, gc=False):
 
     images: list[_Image]
     annotations: list[_Annotation]
-    categories: list[_Category]
+    categories: list[Category]
 
 
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
@@ -54,9 +56,8 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
 
     The annotators of LVIS verified only some categories per image. Annotated categories are present, categories in
     ``neg_category_ids`` are absent, and all other categories are unknown. Categories in ``not_exhaustive_category_ids``
-    are present, although not every instance is annotated. For matching with aliases, every ``_`` in the name and the
-    synonyms of a category is replaced by a space. A category whose name contains a remark in parentheses
-    (``bat_(animal)``) is matched only by those of its synonyms that contain no remark.
+    are present, although not every instance is annotated. Names and synonyms are matched with aliases; see
+    :func:`names_of`.
 
     Args:
         data: Content of the file.
@@ -101,7 +102,7 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
         labels,
         present,
         absent,
-        [_names(category) for category in coco.categories] if is_lvis else None,
+        [names_of(category) for category in coco.categories] if is_lvis else None,
     )
 
 
@@ -125,5 +126,8 @@ def _cells(
     return rows * len(categories) + columns
 
 
-def _names(category: _Category) -> tuple[str, ...]:
+def names_of(category: Category) -> tuple[str, ...]:
+    """Returns the name and the synonyms of an LVIS category, with every ``_`` replaced by a space. A name that contains
+    a remark in parentheses (``bat_(animal)``) equals no alias, so only the other names match a vocabulary.
+    """
     return tuple(dict.fromkeys(name.replace("_", " ") for name in (category.name, *(category.synonyms or ()))))

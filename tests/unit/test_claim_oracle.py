@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from scapo_eval import ClaimExtractor, InputError, PresenceOracle, Vocabulary
 from scapo_eval.base.errors import InputErrors
 from scapo_eval.claiming.cues import shipped_claim_cues
 from scapo_eval.files.records import Records
-from scapo_eval.truths.claim_oracle import ClaimOracle, fact_of
+from scapo_eval.truths.claim_oracle import ClaimOracle, fact_of, presence_in
 from scapo_eval.truths.scenes import Scenes
 
 VOCABULARY = Vocabulary.load("open400")
@@ -199,6 +201,92 @@ def test_coco(text: str, kind: str, alone: int, crowd: int, tmp_path: Path) -> N
         scenes = Scenes.load(path, VOCABULARY)
         oracle = pickle.loads(pickle.dumps(ClaimOracle(VOCABULARY, scenes=(scenes,))))
         assert verdicts(text, oracle, kind) == [state]
+
+
+def lvis(**image: Any) -> dict[str, Any]:
+    names = {1: "dog", 2: "pigeon", 3: "bird", 4: "teddy_bear_(toy)", 5: "bat_(animal)", 6: "sofa", 7: "pine_tree"}
+    synonyms = {4: ["teddy_bear_(toy)", "teddy_bear"], 6: ["sofa", "couch"]}
+    annotated = [1, 2, 2, 3, 4, 4, 5]
+    return {
+        "images": [{"id": 7, "width": 100, "height": 100, "neg_category_ids": [6, 7]} | image],
+        "categories": [{"id": k, "name": name, "synonyms": synonyms.get(k, [name])} for k, name in names.items()],
+        "annotations": [{"image_id": 7, "category_id": k, "bbox": [10 * k, 0, 5, 5]} for k in annotated],
+    }
+
+
+@pytest.mark.parametrize(
+    ("partial", "text", "kind", "states"),
+    [
+        ([], "Two dogs. One dog.", "count", [0, 1]),
+        ([1], "Two dogs.", "count", [-1]),
+        ([1], "A dog.", "presence", [1]),
+        ([], "One bird. Three birds.", "count", [1, 0]),  # the pigeons may be the bird
+        ([3], "Four birds.", "count", [-1]),
+        ([], "Two teddy bears. Three teddy bears.", "count", [1, 0]),
+        ([4], "Three teddy bears.", "count", [-1]),
+        ([], "A couch. A bear. A tree. A baseball bat.", "presence", [0, -1, -1, -1]),  # not all trees are pines
+    ],
+)
+def test_lvis(partial: list[int], text: str, kind: str, states: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "lvis.json"
+    path.write_text(json.dumps(lvis(not_exhaustive_category_ids=partial)))
+    scenes = Scenes.load(path, VOCABULARY)
+    assert verdicts(text, ClaimOracle(VOCABULARY, scenes=(scenes,)), kind) == states
+    truth = PresenceOracle.load(path)
+    of_scenes = presence_in([scenes], VOCABULARY).states_of(VOCABULARY)
+    assert not ((of_scenes >= 0) & (of_scenes != truth.states_of(VOCABULARY))).any()
+
+
+def test_a_narrower_category_of_coco_does_not_complete_its_label(tmp_path: Path) -> None:
+    path = tmp_path / "instances.json"
+    content = coco() | {"categories": [{"id": 1, "name": "handbag"}, {"id": 2, "name": "cat"}]}
+    path.write_text(json.dumps(content))
+    words = Vocabulary.load("dopa160")
+    scenes = Scenes.load(path, words)
+    claims = ClaimExtractor(words, kinds=("count",)).find("Three bags. At least two bags. Two cats.")
+    assert ClaimOracle(words, scenes=(scenes,)).states([7], [claims]) == [[-1, 1, 0]]
+    assert "lower bounds: 1 ('handbag' of 'bag')" in scenes.notes[0]
+
+
+def test_folders_and_extensions_of_images_may_differ() -> None:
+    def of(*images: str) -> ClaimOracle:
+        scenes = Scenes.load(Records("graph", [GRAPH | {"image_id": image} for image in images]), VOCABULARY)
+        return ClaimOracle(VOCABULARY, scenes=(scenes,))
+
+    claims = [claim for claim in EXTRACTOR.find("Three dogs.") if claim.kind == "count"]
+    oracle = of("val/cat.jpg", "val/dog.jpg")
+    assert oracle.states(["cat", "cat.png", "cow"], [claims] * 3) == [[0], [0], [-1]]
+    assert oracle.facts("cat", "count")
+    assert oracle.evidence("cat", claims[0]) == "dog: 2, all annotated"
+    assert of("val/cat.jpg", "train/cat.jpg").states(["cat", "val/cat.jpg"], [claims] * 2) == [[-1], [0]]
+
+
+CHILD = """
+from scapo_eval import Vocabulary
+from scapo_eval.files.records import Records
+from scapo_eval.truths.scenes import Scenes
+words = Vocabulary.load("coco80")
+record = {"image_id": 7, "objects": [{"name": "dog", "attributes": list("abcdef")}], "complete": list(words.labels)}
+print(Scenes.load(Records("mine", [record]), words).fingerprint)
+"""
+
+
+def test_fingerprints_of_records_are_equal_in_all_processes() -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", CHILD], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1]
+
+
+def test_fingerprints_of_references_in_memory_depend_on_the_references() -> None:
+    def of(*texts: str) -> str:
+        rows = [{"image_id": 7, "references": list(texts)}]
+        return Scenes.load(Records("references", rows), VOCABULARY).fingerprint
+
+    assert of("A dog.", "A red car.") == of("A red car.", "A dog.") != of("A dog.", "A blue car.")
 
 
 def test_the_first_that_knows_decides() -> None:

@@ -123,6 +123,8 @@ COCO: dict[str, Any] = {
         ({"images": [{"id": 1, "width": "x"}]}, "not a valid COCO instances file"),
         ({"annotations": [{"image_id": 2, "category_id": 1}]}, "an annotation refers to image 2"),
         ({"annotations": [{"image_id": 1, "category_id": 9}]}, "or category 9"),
+        ({"images": [{"id": 1, "neg_category_ids": [9]}]}, "image 1 refers to category 9, which the file does not"),
+        ({"images": [{"id": 1, "not_exhaustive_category_ids": [9]}]}, "image 1 refers to category 9"),
         ({"annotations": [{"image_id": 1, "category_id": 1, "bbox": ["0", 0, 5, 5]}]}, "Expected `float`, got `str`"),
         ({"annotations": [{"image_id": 1, "category_id": 1, "iscrowd": 7}]}, "'iscrowd' must be 0 or 1, found 7"),
     ],
@@ -169,6 +171,12 @@ def test_categories_of_coco_that_the_vocabulary_lacks_are_counted(tmp_path: Path
         "objects not used, because their names are not in the vocabulary: 1 ('gizmo')"
         in Scenes.load(path, WORDS).notes[0]
     )
+
+
+@pytest.mark.parametrize("scenes", [GRAPH, 7, None])
+def test_other_types_of_input_are_refused(scenes: Any) -> None:
+    with pytest.raises(InputError, match="scenes must be a file or Records, got"):
+        Scenes.load(scenes, WORDS)
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
