@@ -92,8 +92,8 @@ class RewardFunction:
             given: Further columns of the data set, of which only the image ids and ``log_metric`` (TRL) are used.
 
         Returns:
-            A list of n numbers, with None for rows that cannot be scored. If ``infos`` contains the image ids, these rows
-            are 0.0. For a single response, the result is one number, which is 0.0 if the response cannot be scored.
+            A list of n numbers, with None for rows that cannot be scored, or 0.0 if ``infos`` contains the image ids.
+            For a single response, the result is one number, which is 0.0 if the response cannot be scored.
 
         Raises:
             InputError: If the image id or the response is missing, or if a column is not a list.
