@@ -209,9 +209,10 @@ class Loop(ABC):
 
         self.clock = Clock(process_group.device)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep, background=config.run.async_save)
-        self.best = Best(config.run.keep_best, config.run.patience)
+        self.best = Best(config.run.keep_best, config.run.patience, _hash_of(held_out) if config.run.keep_best else "")
         self.best_checkpoint = Checkpoints(self.folder / BEST, 0)
-        self.step, self._has_learned, self._stop_requested = 0, False, False
+        self._best_of_last_save = 0  # which may still be written in the background
+        self.step, self._stop_requested = 0, False
         self._bad: set[int] = set()  # prompts with unreadable pictures in the completed steps
         self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
@@ -373,7 +374,7 @@ class Loop(ABC):
                     )
                     kind = Interrupted if stop == 2 else TimeOver
                     raise kind(f"{place}: continue with --resume auto")
-            if not self._has_learned and self.step:
+            if not self.optimizer.state and self.step:
                 reason = "no update was made, so nothing is exported (metrics.jsonl: updates_left_out)"
                 raise InputError(reason, path=str(self.folder))
             if config.export:
@@ -459,6 +460,7 @@ class Loop(ABC):
     def save(self, *, wait: bool = True) -> bool:
         """Writes a checkpoint of the current state; see :meth:`~scapo_train.checkpoint.save.Checkpoints.save`."""
         saved = self.checkpoints.save(self.step, self.policy, self.optimizer, self.state(), wait=wait)
+        self._best_of_last_save = self.best.step
         self._remove_outdated_best()
         return saved
 
@@ -477,7 +479,8 @@ class Loop(ABC):
         from which the run may be resumed.
         """
         if self.best.metric:
-            self.best_checkpoint.retain(lambda: {self.best.step, *referenced(self.checkpoints)})
+            steps = {self.best.step, self._best_of_last_save}
+            self.best_checkpoint.retain(lambda: steps | referenced(self.checkpoints))
 
     def _take_best(self) -> None:
         """Loads the weights of the best step into the policy, if there is a best step.
@@ -486,7 +489,7 @@ class Loop(ABC):
             InputError: If the checkpoint of the best step is missing.
         """
         best = self.best
-        if best.step:
+        if best.metric and best.step:
             path = next((path for path in self.best_checkpoint.complete() if step_of(path) == best.step), None)
             if path is None:
                 reason = f"the checkpoint of the best step {best.step} is missing, so nothing is exported"
@@ -510,7 +513,6 @@ class Loop(ABC):
         check_changes(state["config"], self.config, others, accept=accept_changes, path=newest)
         self.checkpoints.load(newest, self.policy, self.optimizer)
         self.restore(state)
-        self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])
 
@@ -523,6 +525,11 @@ class Loop(ABC):
             "trainable": sum(parameter.numel() for parameter in self.trainable),
         }
         return Log(self.folder, self.config, card, self.step or -1)
+
+
+def _hash_of(held_out: Task) -> str:
+    """Returns the hash of held-out prompts and of the reward that scores their responses."""
+    return digest([*held_out.lines, str(held_out.reward and held_out.reward.signature).encode()])
 
 
 def _prompts(config: Config, sources: Sequence[PromptRecord], models: Models) -> Prompts:

@@ -174,7 +174,6 @@ class Trainer(Loop):
         snr = self._signal_to_noise(encoded, responses, credited)
         with clock("update"):
             update = self.updater.update(mini_batches, credited, self.step)
-        self._has_learned |= update.tokens > 0
         check_finite(self.trainable, process_group, self.step + 1)
         if self.ahead is not None:
             with clock("rollout"):

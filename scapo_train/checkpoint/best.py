@@ -21,6 +21,7 @@ class Best:
             With an empty name, no best checkpoint is selected.
         patience: Number of consecutive evaluations without improvement after which training ends. If the value is 0,
             training does not end early.
+        held_out: Hash of the held-out prompts and their ground truth.
         value: Best value of the metric so far.
         step: Step at which the best value was measured.
         waited: Number of evaluations since the best value was measured.
@@ -28,6 +29,7 @@ class Best:
 
     metric: str
     patience: int
+    held_out: str = ""
     value: float | None = None
     step: int = 0
     waited: int = 0
@@ -58,22 +60,27 @@ class Best:
 
     def state(self) -> dict[str, Any]:
         """Returns the state that is saved in a checkpoint."""
-        return {name: value for name, value in asdict(self).items() if name not in ("metric", "patience")}
+        return {name: value for name, value in asdict(self).items() if name != "patience"}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores the output of :meth:`state` from a checkpoint."""
-        self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
+        """Restores the output of :meth:`state` from a checkpoint, unless its value is one of another metric or of other
+        held-out images. Older checkpoints do not record these.
+        """
+        if all(state.get(name, own) == own for name, own in (("metric", self.metric), ("held_out", self.held_out))):
+            self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
 
 
 def best_of(checkpoints: Checkpoints, best: Best) -> int:
-    """Returns the step with the best value among the checkpoints in ``best/``, of which there is at least one.
+    """Returns the step with the best value of the metric among the checkpoints in ``best/``, of which there is at least
+    one.
 
     After an interruption, the folder may contain checkpoints of several steps. The earliest of equal values is the best
     one, as in :meth:`Best.update`.
     """
     values: dict[int, float] = {}
     for path in checkpoints.complete():
-        value = checkpoints.state(path).get("best", {}).get("value")
+        kept = checkpoints.state(path).get("best", {})
+        value = kept.get("value") if best.metric in ("", kept.get("metric", best.metric)) else None
         values[step_of(path)] = -math.inf if value is None else best.quality(value)
     return max(values, key=values.__getitem__)
 

@@ -45,6 +45,8 @@ class _Best(msgspec.Struct):
     value: float | None
     step: _Number
     waited: _Number
+    metric: str | msgspec.UnsetType = msgspec.UNSET
+    held_out: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Alarms(msgspec.Struct):

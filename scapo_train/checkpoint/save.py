@@ -158,7 +158,9 @@ class Checkpoints:
             InputError: If the checkpoint is damaged, or belongs to another model or optimizer.
         """
         state = self.state(path)
-        make_moments(optimizer)
+        optimizer.state.clear()
+        if _has_moments(path):
+            make_moments(optimizer)
         _read(_tensors(model, optimizer), path)
         return state
 
@@ -329,6 +331,14 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
             for key, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer.{name}.{key}"] = value
     return tensors
+
+
+def _has_moments(path: Path) -> bool:
+    """Returns False if a checkpoint contains no moments because it was saved before the first update."""
+    try:
+        return any(name.startswith("optimizer.") for name in Reader(path).read_metadata().state_dict_metadata)
+    except InputError:  # reported when the tensors are read
+        return True
 
 
 def make_moments(optimizer: torch.optim.Optimizer) -> None:

@@ -111,7 +111,6 @@ class PreferenceTrainer(Loop):
             norm = None
             if loss is not None:  # a picture of the step was readable on some rank
                 norm = descend(config.optim, self.optimizer, loss, self.step, self.steps)
-        self._has_learned |= norm is not None
         self.policy.eval()
         check_finite(self.trainable, group, self.step + 1)
         return {

@@ -469,6 +469,18 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     assert all(line["loss"] is not None and line["grad_norm"] > 0 for line in (lines[0], *lines[2:]))
 
 
+def test_a_run_whose_updates_were_all_omitted_exports_nothing_and_goes_on(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    norm = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: norm(*given) * math.nan)
+    assert "no update was made, so nothing is exported" in refused("run.steps=1").splitlines()[-1]
+    assert main([*lab.run("run", "run.steps=2"), "--resume", "auto"]) == 2  # nothing was learned before either
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", norm)
+    assert main([*lab.run("run", "run.steps=3"), "--resume", "auto"]) == 0
+    assert [line["updates_left_out"] for line in metrics(lab)] == [1.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("place", "raised", "said"),
     [

@@ -125,6 +125,18 @@ def test_training_goes_on_bit_equal(trained: tuple[Any, Any], tmp_path: Path) ->
     assert equal(toys.tensors(toy, optimizer), toys.tensors(*trained))
 
 
+def test_a_checkpoint_before_the_first_update_is_read(tmp_path: Path) -> None:
+    checkpoints, (toy, optimizer) = Checkpoints(tmp_path, 1), toys.made(0)
+    assert checkpoints.save(1, toy, optimizer, {})
+    again = toys.made(0)  # the frozen tower is not saved
+    toys.train(*again)  # its moments must not remain
+    checkpoints.load(tmp_path / "step-000001", *again)
+    assert not again[1].state
+    for each in ((toy, optimizer), again):
+        toys.train(*each)
+    assert equal(toys.tensors(toy, optimizer), toys.tensors(*again))
+
+
 def test_the_newest_complete_ones_are_kept(trained: tuple[Any, Any], tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "deep" / "er", 2)
     assert checkpoints.latest() is None

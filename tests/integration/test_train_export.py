@@ -7,8 +7,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -253,3 +255,45 @@ def test_less_is_better_for_hallucination() -> None:
     again = Best("hal_rate", 2)
     again.restore(best.state())
     assert again == best
+    again = Best("hal_rate", 2)
+    again.restore({"value": 0.4, "step": 2, "waited": 2})  # of a checkpoint without the metric
+    assert again == best
+
+
+@pytest.mark.parametrize(("metric", "held_out"), [("", "a"), ("cap_score", "a"), ("hal_rate", "b")])
+def test_a_best_value_of_another_metric_or_of_other_images_does_not_count(metric: str, held_out: str) -> None:
+    best = Best("hal_rate", 2, "a")
+    assert best.update(1, {"evaluation_hal_rate": 0.1})
+    other = Best(metric, 2, held_out)
+    other.restore(best.state())
+    assert (other.value, other.step) == (None, 0)
+
+
+def test_a_best_step_is_kept_while_the_checkpoint_that_names_it_is_written() -> None:
+    run: Any = trainer.Trainer.__new__(trainer.Trainer)
+    kept: list[set[int]] = []
+    nothing = SimpleNamespace(save=lambda *_, **__: True, complete=lambda: [])
+    run.checkpoints = run.best_checkpoint = nothing
+    nothing.retain = lambda steps: kept.append(steps())
+    run.step, run.policy, run.optimizer, run.state = 2, None, None, dict
+    run.best = Best("cap_score", 0, step=1)
+    run.save(wait=False)
+    run.best.step = 3
+    run._remove_outdated_best()
+    assert kept == [{1}, {1, 3}]
+
+
+def test_a_run_that_keeps_the_best_of_another_metric_exports_its_own(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {0: (0.1, 0.9), 1: (0.9, 0.8), 2: (0.2, 0.1), 3: (0.3, 0.2)}
+    names = ("evaluation_cap_score", "evaluation_hal_rate")
+    evaluate = lambda self, step: dict(zip(names, scores[step], strict=True))  # noqa: E731
+    monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
+    settings = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.steps=3")
+    assert main(lab.run("run", *settings, "run.keep_best=cap_score", "run.steps=1")) == 0
+    shutil.copytree(lab.folder / "run", lab.folder / "last")
+    assert main([*lab.run("run", *settings, "run.keep_best=hal_rate"), "--resume", "auto"]) == 0
+    assert "exported: step 2, the best hal_rate of the held-out images" in capsys.readouterr().err
+    assert main([*lab.run("last", *settings, "run.keep_best="), "--resume", "auto"]) == 0
+    assert "exported: step" not in capsys.readouterr().err
