@@ -26,18 +26,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.text import printable
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
 
 from .config import REQUIRED, Config, load, required, to_toml
-from .data import check_pictures
+from .data import Prompts, check_pictures
 from .loop import DOCTOR, check_installed
+from .monitoring.log import open_folder
 from .trainer import read_task
 
 STEPS = 3
@@ -184,7 +186,8 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
     while not first.exists() and process.poll() is None:
         time.sleep(0.02)
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
+        _wait_until_unlocked(scratch / "killed")
     process.wait()
     if not first.exists():
         return [Check("kill and resume", False, "the run ended before its first checkpoint")]
@@ -203,28 +206,64 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
     return [Check("kill and resume", gap == 0 if exact else gap < 0.5, seen)]
 
 
+def _kill(process: subprocess.Popen[Any]) -> None:
+    """Kills a process and all processes that it started. Signals to a process group do not suffice, because each rank
+    of torchrun is in a session of its own.
+    """
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # this process has ended
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+    doomed = [process.pid]
+    for pid in doomed:  # the list grows
+        doomed += [child for child, parent in parents.items() if parent == pid]
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _wait_until_unlocked(folder: Path) -> None:
+    """Waits, for at most a minute, until no process trains in a folder. A killed process on a GPU ends late."""
+    for _ in range(600):
+        try:
+            with open_folder(folder, resume=True):
+                return
+        except InputError:
+            time.sleep(0.1)
+
+
 def _planned(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """Compares the peak memory and the duration of a step with the plan, if the planner supports the GPU."""
     import torch
 
-    from .plan.hardware import GIB, GPUS
-    from .plan.job import NO_PLAN, Job
+    from .model import processor_of, source_folder
+    from .plan.budget import job_of_run
+    from .plan.hardware import GIB, kind_of
+    from .plan.job import NO_PLAN
     from .plan.planner import plan
-    from .plan.shapes import shape_of
+    from .plan.shapes import model_config
 
     if not torch.cuda.is_available():
         return [Check("plan", None, "no GPU: memory and seconds are not compared")]
     if config.rollout.server:
         return [Check("plan", None, NO_PLAN)]
-    name = torch.cuda.get_device_name().replace(" ", "")
-    kind = next((gpu for gpu in GPUS if gpu.partition("-")[0] in name), None)
+    kind = kind_of(torch.cuda.get_device_name())
     if kind is None:
         return [Check("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner supports")]
+    prompts = Prompts(read_task(config).sources, processor_of(config.model), 0)
+    longest = prompts.largest()
+    prompts.close()
+    assert longest is not None  # the run has used some prompts
+    try:
+        image_token = getattr(model_config(str(source_folder(config.model))), "image_token_id", None)
+        memory = torch.cuda.mem_get_info()[1]
+        expected = plan(job_of_run(config, longest, image_token, kind, ranks, memory))
+    except ScapoError as error:
+        return [Check("plan", None, f"memory cannot be planned: {error}")]
     row = _rows(scratch / "whole")[-1]
-    expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
     seconds = sum(value or 0 for column, value in row.items() if column.startswith("seconds_"))
     planned = sum(expected.seconds.values())
-    peak, wanted = row["peak_memory"] / GIB, expected.peak / GIB
+    peak, wanted = row["peak_memory"] / GIB, max(map(expected.without_vllm, expected.memory)) / GIB
     return [
         Check(
             "peak memory", peak < wanted + max(_MEMORY * wanted, _SMALL),

@@ -15,7 +15,10 @@ from .monitoring.watch import LOST
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Starts the ranks and returns the exit code of the first rank that failed, or 75 if this rank was killed."""
+    """Starts the ranks and returns the exit code of the first rank that failed, 75 if this rank was killed, or 130 after
+    SIGTERM or SIGINT.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 
@@ -31,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ChildFailedError as error:
         code = error.get_first_failure()[1].exitcode
         return LOST if code < 0 else code
+    except SignalException as error:
+        print(f"scapo_train.launch: interrupted by {error.sigval.name}", file=sys.stderr)
+        return 130
     except ValueError as error:  # torchrun reads --nproc-per-node only now
         print(f"scapo_train.launch: {error}", file=sys.stderr)
         return 2

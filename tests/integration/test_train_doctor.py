@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +15,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train import doctor
+from scapo_eval.base.errors import InputError
+from scapo_train import doctor, launch
 from scapo_train.__main__ import main
+from scapo_train.data import Prompts
+from scapo_train.model import processor_of
+from scapo_train.monitoring.log import open_folder
+from scapo_train.plan.planner import Plan
 
 pytestmark = pytest.mark.usefixtures("quiet_loggers")
 CHECKS = ["collectives", "sharded step", "steps", "kill and resume", "plan"]
@@ -63,11 +71,37 @@ def test_memory_above_the_plan_is_a_fault_and_memory_below_is_not(
     row = {"step": 3, "peak_memory": peak * 2**30, "seconds_update": 1.0}
     (tmp_path / "whole" / "metrics.jsonl").write_text(json.dumps(row))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H100 80GB HBM3")
-    planned = SimpleNamespace(peak=10 * 2**30, seconds={"update": 1.0})
-    monkeypatch.setattr("scapo_train.plan.planner.plan", lambda job: planned)
-    (memory, _) = doctor._planned(doctor.load(lab.config), 1, tmp_path)
-    assert memory.ok is ok
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (0, 79 * 2**30))
+    memory = {"rollout": {"vLLM": 30 * 2**30, "weights": 2**30}, "update": {"weights": 10 * 2**30}}
+    planned = Plan(memory, {"update": 1.0}, "rollout", 31 * 2**30, 0, 0, 8192, 0, 0)
+    jobs: list[Any] = []
+    monkeypatch.setattr("scapo_train.plan.planner.plan", lambda job: jobs.append(job) or planned)
+    config = doctor.load(lab.config, ["data.max_bad=0"])
+    (found, _) = doctor._planned(config, 1, tmp_path)
+    assert found.ok is ok
+    prompts = Prompts(doctor.read_task(config).sources, processor_of(config.model), 0)
+    lengths = [len(prompt.ids) for prompt in prompts.take(range(12))]
+    prompts.close()
+    assert (jobs[0].kind, jobs[0].memory, jobs[0].prompt_tokens) == ("A100-80", 79 * 2**30, max(lengths))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_processes_in_other_sessions_are_killed_as_well(tmp_path: Path) -> None:
+    holder = "import time; from scapo_train.monitoring.log import *; cm = open_folder(Path('run'), resume=True)"
+    grandchild = f"{holder}; cm.__enter__(); Path('held').touch(); time.sleep(600)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}], start_new_session=True)"
+    process = subprocess.Popen([sys.executable, "-c", child], cwd=tmp_path)
+    while not (tmp_path / "held").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    with pytest.raises(InputError, match="another process is training"), open_folder(tmp_path / "run", resume=True):
+        pass
+    doctor._kill(process)
+    process.wait()
+    doctor._wait_until_unlocked(tmp_path / "run")
+    with open_folder(tmp_path / "run", resume=True):
+        pass
 
 
 def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(
@@ -84,3 +118,16 @@ def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(
     found = doctor.examine(doctor.load(lab.config), 8, tmp_path, lambda _: None)
     assert [each.ok for each in found] == [True, False]
     assert str(found[1]) == "FAILED sharded step: gradients 5.0e-01 from those of one process (0.0001)"
+
+
+def test_a_signal_to_the_launcher_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    def stopped(_: Any) -> None:
+        raise SignalException("Process 1 got signal: 15", signal.SIGTERM)
+
+    monkeypatch.setattr("torch.distributed.run.run", stopped)
+    assert launch.main(["config.toml"]) == 130
+    assert capsys.readouterr().err == "scapo_train.launch: interrupted by SIGTERM\n"

@@ -39,7 +39,7 @@ from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.model import keep_inputs_only  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.general import without_data  # noqa: E402
-from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
+from scapo_train.plan.hardware import GIB, GPUS, kind_of, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
 from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
@@ -760,6 +760,7 @@ def test_memory_of_the_table_is_in_bytes() -> None:
     [
         ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA A100-SXM4-80GB", "A100-80"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40"),
         ("NVIDIA GeForce RTX 4090", "RTX4090"),
         ("NVIDIA RTX A6000", "A6000"),
         ("NVIDIA RTX 6000 Ada Generation", None),
@@ -767,6 +768,7 @@ def test_memory_of_the_table_is_in_bytes() -> None:
     ],
 )
 def test_gpus_are_known_by_the_name_that_pytorch_gives_them(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
     assert matrix_rate(name) == (GPUS[kind].flops if kind else None)
 
 
