@@ -26,7 +26,7 @@ from scapo_eval.rewarding.tokens import decode_with_offsets
 from .config import REQUIRED, Config, command_line, load, required
 from .credit import Sampled, name_tokens
 from .distributed import ProcessGroup, join_process_group, leave
-from .monitoring.memory import out_of_memory, remedy_for_memory
+from .monitoring.memory import out_of_memory, remedy_for_memory, with_remedy
 from .rollout import encode
 from .trainer import Trainer
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if config.credit.per_response:
             raise InputError(f'credit.reference_floor applies to rewards of pieces; "{config.credit.scheme}" has none')
         with tempfile.TemporaryDirectory(prefix="scapo-floor-") as folder, join_process_group() as process_group:
-            own = ["data.evaluation=", "run.evaluate_every=0", "run.keep_best=", "run.patience=0"]
+            own = ["data.evaluation=", "run.evaluate_every=0", "run.keep_best=", "run.patience=0", "run.trackers=[]"]
             own += [f"run.output={folder}/{process_group.rank}"]
             own += [] if config.loss.kl else ["loss.kl=0.01"]  # without it, no reference is loaded
             found = lowest_probabilities(load(given.config, [*given.set, *own]), process_group, given.batches)
@@ -100,7 +100,8 @@ def lowest_probabilities(config: Config, process_group: ProcessGroup, batches: i
     Raises:
         ScapoError: If the memory does not suffice.
     """
-    trainer = Trainer(config, process_group)
+    with with_remedy(config):
+        trainer = Trainer(config, process_group)
     values, owners = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
     try:
         for number in range(min(batches, trainer.steps)):

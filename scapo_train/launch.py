@@ -15,8 +15,8 @@ from .monitoring.watch import LOST
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Starts the ranks and returns the exit code of the first rank that failed, 75 if this rank was killed, or 130 after
-    SIGTERM or SIGINT.
+    """Starts the ranks and returns the exit code of the first rank that failed, or 75 if this rank was killed, or 130
+    after SIGTERM or SIGINT.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -49,7 +49,7 @@ from .families.policy import Policy
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
 from .monitoring.log import Clock, Log, open_folder, show_messages
-from .monitoring.memory import out_of_memory, remedy_for_memory
+from .monitoring.memory import out_of_memory, remedy_for_memory, with_remedy
 from .monitoring.watch import Interrupted, TimeOver, exit_code
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
@@ -176,9 +176,14 @@ class Loop(ABC):
     required: ClassVar[tuple[str, ...]] = REQUIRED
     """Settings that only the user can specify."""
 
+    derived: tuple[str, ...] = ()
+    """Settings that the run itself determines. A resumed run may keep their values from the checkpoint."""
+
     def __init__(
         self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
     ) -> None:
+        hours = config.run.max_hours or math.inf
+        self._deadline = time.monotonic() + 3600 * hours  # which loading the model is a part of
         self.config, self.process_group = config, process_group
         self.folder = Path(config.run.output)
         if process_group.main:
@@ -214,7 +219,6 @@ class Loop(ABC):
         self._best_of_last_save = 0  # which may still be written in the background
         self.step, self._stop_requested = 0, False
         self._bad: set[int] = set()  # prompts with unreadable pictures in the completed steps
-        self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
         if resume:
             self.step = self._resume(accept_changes)
@@ -358,7 +362,8 @@ class Loop(ABC):
                     self.log.metrics(self.step, self.steps, values)
                 self._save_if_best(values)
                 longest = max(longest, time.monotonic() - began)
-                over = time.monotonic() + 1.5 * longest > self._deadline  # time for another step and its checkpoint
+                next_one = longest + self.checkpoints.seconds  # a step and its checkpoint
+                over = time.monotonic() + 1.5 * next_one > self._deadline
                 stop = self.process_group.max(2 * int(self._stop_requested) or int(over))
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
@@ -510,7 +515,7 @@ class Loop(ABC):
             "the reward": (state.get("reward"), self.objective),
             "prompts with the hash": (state.get("prompts"), self._prompts_hash),
         }
-        check_changes(state["config"], self.config, others, accept=accept_changes, path=newest)
+        check_changes(state["config"], self.config, others, accept=accept_changes, path=newest, derived=self.derived)
         self.checkpoints.load(newest, self.policy, self.optimizer)
         self.restore(state)
         _log.info("resumed after step %d from %s", state["step"], newest)
@@ -576,13 +581,16 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
     Raises:
         InputError: If the input is invalid. The error message states the file, the line and the reason.
         Interrupted: After SIGTERM or SIGINT, if the state of the run has been saved.
+        ScapoError: If the memory does not suffice. The error lists settings that need less memory.
     """
     required(config, names=kind.required)
     with join_process_group() as process_group:
         show_messages(process_group.rank)
         folder = Path(config.run.output)
         with open_folder(folder, resume=resume) if process_group.main else nullcontext():
-            return kind(config, process_group, resume=resume, accept_changes=accept_changes).run()
+            with with_remedy(config):
+                made = kind(config, process_group, resume=resume, accept_changes=accept_changes)
+            return made.run()
 
 
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
@@ -602,11 +610,6 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
         settings = load(given.config, given.set + hours)
         required(settings, given.config, kind.required)
         train(kind, settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        print(f"{prog}: {remedy_for_memory(settings, '', 0, error)}", file=sys.stderr)
-        return exit_code(ScapoError())
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # earlier faults may affect a single machine
             print(f"{prog}: {printable(str(error)) or 'interrupted'}", file=sys.stderr)

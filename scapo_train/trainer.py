@@ -100,8 +100,8 @@ class Trainer(Loop):
         the next step's responses, if any.
         """
         group, rollout = self.process_group, self.config.rollout
-        self._derives = not self.config.optim.micro_batch_tokens
-        if self._derives:
+        if not self.config.optim.micro_batch_tokens:
+            self.derived = ("optim.micro_batch_tokens",)
             self._derive()
         self.updater = Updater(self.config, self.policy, self.reference, self.optimizer, group, self.steps)
         self.alarms = AlarmWatch(self.config)
@@ -121,7 +121,7 @@ class Trainer(Loop):
             "vocabulary": truth.vocabulary.fingerprint,
             "oracle": truth.oracle.fingerprint,
             "prompts": len(self.prompts.sources),
-            **({"derived": {"optim.micro_batch_tokens": tokens}} if self._derives else {}),
+            **({"derived": dict.fromkeys(self.derived, tokens)} if self.derived else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Trainer(Loop):
     def restore(self, state: dict[str, Any]) -> None:
         """Restores from a checkpoint the state that :meth:`state` returned."""
         super().restore(state)
-        if self._derives:
+        if self.derived:
             self._derive(saved_budget(state["config"]))
             self.updater.config = self.config
         if "alarms" in state:

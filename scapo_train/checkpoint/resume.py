@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,7 +102,13 @@ def saved_budget(saved: str) -> int:
 
 
 def check_changes(
-    saved: str, now: Config, others: Mapping[str, tuple[str | None, str]], *, accept: bool, path: Path
+    saved: str,
+    now: Config,
+    others: Mapping[str, tuple[str | None, str]],
+    *,
+    accept: bool,
+    path: Path,
+    derived: Collection[str] = (),
 ) -> None:
     """Compares the settings of a checkpoint with those of the resumed run, and logs every change.
 
@@ -114,6 +120,7 @@ def check_changes(
             the settings are equal.
         accept: True to accept changes to the objective.
         path: Folder of the checkpoint.
+        derived: Names of settings that are not compared, because the run determines them itself.
 
     Raises:
         InputError: If the objective (such as the reward, the scheme, the loss, the ground truth or the seed) has
@@ -131,7 +138,7 @@ def check_changes(
     for section, names in vars(now).items():
         old = vars(getattr(before, section))
         for name, value in vars(names).items():
-            if old[name] == value:
+            if old[name] == value or f"{section}.{name}" in derived:
                 continue
             change = f"{section}.{name} = {value!r} (before: {old[name]!r})"
             keys = DECISIVE.get(section, ())

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,6 +64,8 @@ class Checkpoints:
         self.keep = keep
         self._thread = ThreadPoolExecutor(1) if background else None
         self._pending: Future[bool] | None = None
+        self.seconds = 0.0
+        """Duration of the last save, including a save in the background."""
         # the thread and the training have different collective operations at the same time
         self._group = dist.new_group(backend="gloo") if background and dist.is_initialized() else None
 
@@ -111,7 +114,7 @@ class Checkpoints:
 
     def _save(self, step: int, tensors: dict[str, Tensor], content: bytes) -> bool:
         target = self.folder / f"step-{step:06d}"
-        part = target.with_name(target.name + _PART)
+        part, began = target.with_name(target.name + _PART), time.monotonic()
         try:
             _on_first_rank(self._remove_unfinished, self._group)
             _write(tensors, part, self._group)
@@ -124,6 +127,7 @@ class Checkpoints:
                 logger.warning("step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
             return False
         _on_first_rank(self._remove_oldest, self._group, ignore_errors=True)
+        self.seconds = time.monotonic() - began
         return True
 
     def latest(self) -> Path | None:

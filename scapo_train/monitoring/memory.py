@@ -4,7 +4,12 @@ occurred.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+
+from scapo_eval.base.errors import ScapoError
 
 from ..config import Config
 
@@ -16,6 +21,21 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OF_HOST)
+
+
+@contextmanager
+def with_remedy(config: Config) -> Iterator[None]:
+    """Converts an out-of-memory error before the first step to an error with advice; see :func:`remedy_for_memory`.
+
+    Raises:
+        ScapoError: If the memory does not suffice in the ``with`` block.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ScapoError(remedy_for_memory(config, "", 0, error)) from None
 
 
 def remedy_for_memory(config: Config, phase: str, step: int, error: BaseException) -> str:

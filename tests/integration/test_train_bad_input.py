@@ -502,6 +502,20 @@ def test_out_of_memory_is_one_line_with_what_would_need_less(
     assert re.search(said, refused("run.samples=0"))
 
 
+def test_too_little_memory_for_the_moments_of_a_checkpoint_is_an_error_that_all_ranks_hear(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(lab.run("run", "run.steps=1", "run.export=false")) == 0
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("scapo_train.checkpoint.save.make_moments", full)
+    config = load(lab.config, [f"run.output={lab.folder / 'run'}"])
+    with pytest.raises(ScapoError, match="out of memory before the first step"):  # not the error of PyTorch
+        trainer.train(config, resume=True)
+
+
 def test_an_alarm_can_end_the_run_with_a_checkpoint_and_no_export(
     lab: Any, lab_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

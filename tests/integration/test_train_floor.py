@@ -64,6 +64,7 @@ def test_the_share_is_that_which_training_would_charge(lab: Any, monkeypatch: py
 
 def test_the_tables(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ("--set", "loss.kl=0", "--set", f"run.output={lab.folder / 'never'}")
+    settings += ("--set", "run.trackers=['wandb']")  # which must not be started
     evaluated = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.keep_best=cap_score")
     settings += tuple(word for setting in (*evaluated, "run.patience=2") for word in ("--set", setting))
     assert floor.main([str(lab.config), *settings, "--batches", "1"]) == 0
@@ -117,6 +118,17 @@ def test_the_credit_of_the_run_does_not_matter(
 def test_refused(lab: Any, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert floor.main([str(lab.config), *arguments]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_too_little_memory_for_the_model_is_one_line(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("scapo_train.loop.load_policy", full)
+    assert floor.main(lab.run("run")) == 2
+    assert capsys.readouterr().err.startswith("scapo_train.floor: out of memory before the first step: CUDA out of ")
 
 
 def test_too_little_memory_is_one_line(

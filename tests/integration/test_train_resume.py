@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import random
 import shutil
 import signal
@@ -218,6 +219,32 @@ def test_hours_that_are_over_save_and_leave_for_another_start(
     assert "stopped after step 2 of 4: continue with --resume auto" in said
     assert main([*lab.run("again"), "--resume", "auto"]) == 0
     assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
+
+
+def test_hours_include_loading_and_the_time_that_a_checkpoint_takes(
+    lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    for module in ("loop", "checkpoint.save"):
+        monkeypatch.setattr(f"scapo_train.{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(name: str, seconds: float) -> None:
+        owner, _, function = name.rpartition(".")
+        holder = pkgutil.resolve_name(f"scapo_train.{owner}")
+        whole = getattr(holder, function)
+
+        def slowed(*given: Any, **named: Any) -> Any:
+            now[0] += seconds
+            return whole(*given, **named)
+
+        monkeypatch.setattr(holder, function, slowed)
+
+    slow("trainer.Trainer.load_models", 600)
+    slow("trainer.Trainer.train_step", 300)
+    slow("checkpoint.save._publish", 300)
+    # after step 3: 2,100 s, and 1.5 times 600 s for another step and its checkpoint
+    assert main([*lab.run("run", "run.max_hours=0.8", "run.samples=0", "run.export=false")]) == 75
+    assert "stopped after step 3 of 4: continue with --resume auto" in capsys.readouterr().err
 
 
 def test_the_launcher_returns_the_ranks_exit_code(lab: Any) -> None:

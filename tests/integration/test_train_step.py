@@ -221,7 +221,9 @@ def test_groups_that_exceed_a_pass_are_told_once(
         assert int(found[1]) > 60
 
 
-def test_a_derived_budget_is_in_the_files_of_the_run_and_is_kept_on_resuming(place: Path, tmp_path: Path) -> None:
+def test_a_derived_budget_is_in_the_files_of_the_run_and_is_kept_on_resuming(
+    place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def train(tokens: int, steps: int) -> tuple[int, dict[str, Any]]:
         config = settings(
             place, tmp_path / f"run{steps > 9}", optim={"micro_batch_tokens": tokens}, run={"steps": steps}
@@ -236,7 +238,10 @@ def test_a_derived_budget_is_in_the_files_of_the_run_and_is_kept_on_resuming(pla
     assert train(150, 1)[0] == 150
     kept, card = train(0, 2)  # of the checkpoint
     assert (kept, card["derived"]) == (150, {"optim.micro_batch_tokens": 150})
+    changed = "resumed with another setting than before: optim.micro_batch_tokens"
+    assert changed not in caplog.text
     tokens, card = train(160, 3)
+    assert changed in caplog.text
     assert tokens == 160
     assert "derived" not in card
     assert train(0, 10)[0] == 8192  # a new run
