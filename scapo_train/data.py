@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scapo_eval.base.errors import FaultList, InputError, MissingExtra
+from scapo_eval.base.errors import FaultList, InputError, MissingExtra, in_one_line
 from scapo_eval.base.ids import canonical_image_id
+from scapo_eval.engines.hf import without_second_bos
 from scapo_eval.engines.images import ImageFault, load
 from scapo_eval.files.json_text import iter_records
 from scapo_eval.truths.oracle import PresenceOracle
@@ -303,6 +305,20 @@ def _part(part: Any, where: str) -> dict[str, str]:
     raise InputError(f"{where}: a part must be {forms}, its file named in 'images'")
 
 
+def chat_text(processor: Any, source: PromptRecord) -> str:
+    """Returns the text of a prompt according to the model's chat template.
+
+    Raises:
+        InputError: If the model has no chat template, or the template does not support this sequence of turns.
+    """
+    try:
+        turns = list(source.messages)
+        text: str = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(f"the model's chat template fails: {in_one_line(error)}", path=source.path) from None
+    return text
+
+
 def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
     """Returns the indices of a step's prompts. In each epoch, the prompts are permuted anew, and prompts that are left
     over after the last full step are omitted.
@@ -348,14 +364,15 @@ class Prompts:
     ) -> None:
         self.sources = sources
         self.bad: set[int] = set()
+        self.refused: dict[int, InputError] = {}
         self._processor, self._look = processor, look
         self._max_bad, self._longest = max_bad, longest
         self._workers = ThreadPoolExecutor(workers)
-        self._next: tuple[tuple[int, ...], list[Future[Prompt | str]]] = (), []
+        self._next: tuple[tuple[int, ...], list[Future[Prompt | str | InputError]]] = (), []
 
     def take(self, indices: Sequence[int], following: Sequence[int] = (), *, check: bool = True) -> list[Prompt]:
         """Returns the prompts of a step. Prompts with unreadable pictures are omitted and recorded in the attribute
-        ``bad``.
+        ``bad``, and prompts that cannot be used, in the attribute ``refused``.
 
         Args:
             indices: Indices of the prompts.
@@ -363,7 +380,7 @@ class Prompts:
             check: True to call :meth:`check_bad`.
 
         Raises:
-            InputError: If ``check`` is True and too many pictures are unreadable, or if a prompt is too long.
+            InputError: If ``check`` is True and too many pictures are unreadable or a prompt is refused.
         """
         wanted = tuple(indices)
         pending = self._next[1] if self._next[0] == wanted else self._begun(wanted)
@@ -373,18 +390,20 @@ class Prompts:
         for index in sorted(faults.keys() - self.bad):  # prompts prepared in advance count later
             _log.warning("omitted: %s", faults[index])
         self.bad |= faults.keys()
+        self.refused |= {index: error for index, error in made.items() if isinstance(error, InputError)}
         self._next = tuple(following), self._begun(following)
         if check:
             self.check_bad()
         return ready
 
     def check_bad(self) -> None:
-        """Checks the number of prompts with unreadable pictures.
+        """Checks the number of prompts with unreadable pictures, and that no prompt is refused.
 
         Raises:
-            InputError: If more than ``max_bad`` prompts have unreadable pictures, or if the pictures of all prompts are
-                unreadable.
+            InputError: If a prompt is refused, if more than ``max_bad`` prompts have unreadable pictures, or if the
+                pictures of all prompts are unreadable.
         """
+        self.check_refused()
         most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)
         if len(self.bad) > most:
             first = self.sources[min(self.bad)].path
@@ -394,10 +413,22 @@ class Prompts:
             reason = f"cannot be read, like all other pictures ({len(self.sources):,} in total): no prompt is left"
             raise InputError(reason, path=self.sources[0].path)
 
+    def check_refused(self) -> None:
+        """Checks that no prompt is refused.
+
+        Raises:
+            InputError: If a prompt is too long, or the model's chat template does not support it.
+        """
+        if self.refused:
+            raise self.refused[min(self.refused)]
+
     def largest(self) -> Prompt | None:
         """Returns the readable prompt with the most pixels and, among these, the one with the longest text. If there
         are more than :data:`COMPARED` prompts, this many prompts at equal distances are compared. The result is None if
         no prompt is readable.
+
+        Raises:
+            InputError: If this prompt is too long, or the model's chat template does not support it.
         """
 
         def size(index: int) -> tuple[int, int]:
@@ -405,23 +436,29 @@ class Prompts:
             return sum(map(_pixels, source.pictures)), len(str(source.messages))
 
         order = sorted(range(0, len(self.sources), -(-len(self.sources) // COMPARED)), key=size, reverse=True)
-        return next((made for made in map(self._made, order) if isinstance(made, Prompt)), None)
+        made = next((made for made in map(self._made, order) if not isinstance(made, str)), None)
+        if isinstance(made, InputError):
+            raise made
+        return made
 
     def close(self) -> None:
         """Shuts down the threads that prepare prompts."""
         self._workers.shutdown(cancel_futures=True)
 
-    def _begun(self, indices: Sequence[int]) -> list[Future[Prompt | str]]:
+    def _begun(self, indices: Sequence[int]) -> list[Future[Prompt | str | InputError]]:
         return [self._workers.submit(self._made, index) for index in indices]
 
-    def _made(self, index: int) -> Prompt | str:
-        """Returns the prepared prompt, or a message that describes its fault."""
+    def _made(self, index: int) -> Prompt | str | InputError:
+        """Returns the prepared prompt, a message about its unreadable picture, or the error for another fault."""
         source = self.sources[index]
-        turns = list(source.messages)
-        text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            text = chat_text(self._processor, source)
+        except InputError as error:
+            return error
+        settings = without_second_bos(self._processor, text)
         try:
             pictures = [self._look(picture) for picture in source.pictures]
-            made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
+            made = self._processor(text=[text], images=pictures or None, return_tensors="pt", **settings)
         except MissingExtra:
             raise
         except ValueError as error:  # ImageFault, or a shape that the processor rejects
@@ -429,7 +466,7 @@ class Prompts:
         if self._longest is not None and made["input_ids"].shape[1] > self._longest:
             reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
             reason += f"the response the model has positions for {self._longest}"
-            raise InputError(reason, path=source.path)
+            return InputError(reason, path=source.path)
         inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
         return Prompt(index, source, made["input_ids"][0], inputs)
 

@@ -42,7 +42,7 @@ from .checkpoint.best import Best, referenced
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
 from .checkpoint.save import Checkpoints, export, step_of
 from .config import REQUIRED, Config, load, required, to_toml
-from .data import PromptRecord, Prompts, check_pictures, indices_of_step, read_prompts, seed_of
+from .data import PromptRecord, Prompts, chat_text, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .families.policy import Policy
@@ -258,7 +258,9 @@ class Loop(ABC):
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
     def _check_texts(self, sources: Sequence[PromptRecord]) -> None:
-        """Raises an error if a prompt contains a token that represents a picture or ends a response."""
+        """Raises an error if a prompt contains a token that represents a picture or ends a response, or if the chat
+        template does not support the first prompt.
+        """
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         signs = [added[token].content for token in (*self.policy.ends, *self.policy.never) if token in added]
         for source in sources:
@@ -266,6 +268,7 @@ class Loop(ABC):
             if found := next((sign for sign in signs if any(sign in text for text in texts)), None):
                 reason = f"the prompt of image '{source.image_id}' contains {found}, a special token of the model"
                 raise InputError(reason, path=self.config.data.train)
+        chat_text(self.processor, sources[0])
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Prepares the prompts for the model, with lengths that leave room for a response."""
@@ -311,25 +314,27 @@ class Loop(ABC):
             self.best.restore(state["best"])
 
     def check_pictures(self) -> None:
-        """Exchanges the numbers of prompts with unreadable pictures between all ranks, and ends the run if there are
-        too many. All ranks must call this function in a step, before the weights change.
+        """Exchanges the numbers of prompts with unreadable pictures and of refused prompts between all ranks, and ends
+        the run if there are too many. All ranks must call this function in a step, before the weights change.
 
         Raises:
-            InputError: If too many pictures are unreadable. The completed steps have been saved.
+            InputError: If too many pictures are unreadable or a prompt is refused. The completed steps have been saved.
         """
         self._exchange_bad(self.prompts, self._bad)
         self._bad = set(self.prompts.bad)
 
-    def _exchange_bad(self, prompts: Prompts, before: Collection[int]) -> None:
-        prompts.bad.update(*self.process_group.gather(prompts.bad))
+    def _exchange_bad(self, prompts: Prompts, before: Collection[int], *, counts: bool = True) -> None:
+        for bad, refused in self.process_group.gather((prompts.bad, prompts.refused)):
+            prompts.bad |= bad
+            prompts.refused |= refused
         try:
-            prompts.check_bad()
+            (prompts.check_bad if counts else prompts.check_refused)()
         except InputError as error:
             if not self.step:
                 raise
             prompts.bad.intersection_update(before)  # when the run is resumed, these pictures are read again
             saved = f"; after step {self.step}: continue with --resume auto" if self.save() else ""
-            raise InputError(f"{error.reason}{saved}", path=error.path) from None
+            raise InputError(f"{error.reason}{saved}", path=error.path, line=error.line) from None
 
     def close(self) -> None:
         """Shuts down threads and the sampler."""
@@ -429,8 +434,7 @@ class Loop(ABC):
         number = len(self.held_out.sources) if scored else min(run.samples, len(self.held_out.sources))
         with self.clock("evaluation"):
             prompts = self.held_out.take(range(process_group.rank, number, process_group.size), check=False)
-            if scored:
-                self._exchange_bad(self.held_out, ())
+            self._exchange_bad(self.held_out, (), counts=scored)
             encoded = encode(self.policy, prompts, process_group.device)
             responses = self.sampler.sample(encoded, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
             texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])

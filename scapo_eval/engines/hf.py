@@ -170,6 +170,7 @@ class TransformersEngine:
                 self.model.device
             )
         arguments = {"images": pictures} if pictures else {}
+        arguments |= without_second_bos(self._processor, texts[0])
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
@@ -359,6 +360,15 @@ def load_processor(model: str, revision: str | None = None, *, takes_images: boo
     parts = ["image_processor", "tokenizer"]  # transformers 4 reads the attribute, transformers 5 calls the method
     reduced = type(whole.__name__, (whole,), {"attributes": parts, "get_attributes": classmethod(lambda cls: parts)})
     return reduced(image_processor=image_processor, tokenizer=tokenizer, chat_template=tokenizer.chat_template)
+
+
+def without_second_bos(processor: Any, text: str) -> dict[str, Any]:
+    """Returns the argument that keeps a processor from adding the beginning-of-sequence token to a text in which the
+    chat template has already placed it, as ``apply_chat_template(tokenize=True)`` of transformers does.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    bos = getattr(tokenizer, "special_tokens_map", {}).get("bos_token")
+    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
 def image_tokens(config: Any) -> list[int]:

@@ -101,7 +101,10 @@ class GeneralPolicy(Policy):
 
     def idle_batch(self, device: torch.device) -> GeneralBatch:
         """Returns a batch with a prompt and a response of one token each."""
-        return self.batch([GeneralRow(torch.tensor(self.ends[:1]), {}, [self.ends[:1]])], device)
+        inputs = {}
+        if "token_type_ids" in inspect.signature(self.vlm.model.forward).parameters:
+            inputs["token_type_ids"] = torch.zeros(1, 1, dtype=torch.long)  # Gemma 3 needs it in training (4.57)
+        return self.batch([GeneralRow(torch.tensor(self.ends[:1]), inputs, [self.ends[:1]])], device)
 
     def forward(self, batch: GeneralBatch) -> TokenStatistics:
         """Returns the statistics of the batch's response tokens."""

@@ -60,8 +60,8 @@ PINNED = 1.44
 def kind_of(device_name: str) -> str | None:
     """Returns the GPU type in :data:`GPUS` that matches a name from PyTorch, or None for an unknown GPU."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
-    kinds = [kind.partition("-") for kind in GPUS if kind.partition("-")[0] in words]
-    return "".join(max(kinds, key=lambda kind: f"{kind[2]}GB" in words)) if kinds else None
+    kinds = [kind for kind in GPUS if kind.partition("-")[0] in words]
+    return max(kinds, key=lambda kind: f"{kind.partition('-')[2]}GB" in words, default=None)
 
 
 def matrix_rate(device_name: str) -> float | None:

@@ -10,8 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.engines.hf import without_second_bos
 
 from ..config import Config, Model
+from ..data import PromptRecord, chat_text
 from ..families.lora import targets
 from ..model import processor_of
 from ..preference.loss import READ
@@ -297,16 +299,15 @@ def processed(model: Model, *size: int) -> dict[str, Tensor]:
     prompt without a picture.
 
     Raises:
-        ScapoError: If the model folder contains no processor.
+        ScapoError: If the model folder contains no processor or no chat template.
     """
     from PIL import Image
 
     pictures = [Image.new("RGB", size)] if size else []
-    parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": "Describe this image."}]
-    turns = [{"role": "user", "content": parts}]
     processor = processor_of(model)
-    chat = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    return dict(processor(text=[chat], images=pictures or None, return_tensors="pt"))
+    chat = chat_text(processor, PromptRecord.of([model.path] * len(pictures), "", "Describe this image."))
+    settings = without_second_bos(processor, chat)
+    return dict(processor(text=[chat], images=pictures or None, return_tensors="pt", **settings))
 
 
 class GpuShare:

@@ -127,10 +127,8 @@ class PreferenceTrainer(Loop):
         }
 
     def examples(self, step: int) -> list[Example]:
-        """Returns this rank's pairs of a step, except those with unreadable pictures.
-
-        Raises:
-            InputError: If a pair is too long for the model.
+        """Returns this rank's pairs of a step, except those with unreadable pictures. Pairs that are too long for the
+        model are omitted and recorded as refused.
         """
         loss = self.config.preference.loss
         indices, following = self.own_indices(step), self.own_indices(step + 1)
@@ -151,7 +149,8 @@ class PreferenceTrainer(Loop):
             longest = max(len(prompt.prompt.ids) + max(map(len, responses)) for prompt, responses in given)
             if self.positions is not None and longest > self.positions:
                 reason = f"prompt and response have {longest} tokens, and the model has positions for {self.positions}"
-                raise InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
+                self.prompts.refused[k] = InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
+                continue
             lengths = [len(response) for _, responses in given for response in responses]
             examples.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
         return examples

@@ -115,7 +115,9 @@ class VllmSampler:
         self._dtype: torch.dtype = getattr(torch, model.dtype)
         self._max_new_tokens = rollout.max_new_tokens
         self._neighbors = _neighbors(process_group, rollout.tensor_parallel)
-        pictures = max(len(source.pictures) for source in read_prompts(config.data.train, config.data.images))
+        files = filter(None, (config.data.train, config.data.evaluation))
+        sources = [source for file in files for source in read_prompts(file, config.data.images)]
+        pictures = max(len(source.pictures) for source in sources)
         self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
         if self._dtype == torch.float32:  # as the trainer; by default, vLLM's attention kernels multiply in TF32

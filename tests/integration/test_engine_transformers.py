@@ -19,13 +19,16 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # forty times faster on tiny models
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
 Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_eval.engines import Completion, Engine, Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine  # noqa: E402
+from scapo_train.config import Model  # noqa: E402
+from scapo_train.plan.job import processed  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -380,3 +383,20 @@ def test_the_recipe_runs_as_it_is_written(tmp_path: Path) -> None:
     assert len((tmp_path / "work/captions.jsonl").read_bytes().splitlines()) == 12
     assert "hal_rate" in done.stdout
     assert (tmp_path / "work/report.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("begins", ["", "{{ bos_token }}"])
+def test_the_beginning_of_sequence_occurs_once(tiny: ModuleType, images: Path, tmp_path: Path, begins: str) -> None:
+    """Chat templates may contain the token, and tokenizers may add it. With Gemma 3, both is the case."""
+    path = tiny.build(tmp_path / "model", "llava")
+    words = transformers.AutoTokenizer.from_pretrained(path, bos_token="<unk>")
+    bos = words.convert_tokens_to_ids("<unk>")
+    words.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<unk> $A", special_tokens=[("<unk>", bos)]
+    )
+    words.chat_template = begins + words.chat_template
+    words.save_pretrained(path)
+    engine = TransformersEngine(str(path), dtype="float32", device="cpu")
+    request = Request.of("Describe this image .", str(images / "1.png"), Sampling())
+    for made in (engine.inputs([request]), processed(Model(path=str(path)), 56, 56)):
+        assert (made["input_ids"][0, :2] == bos).tolist() == [True, False]

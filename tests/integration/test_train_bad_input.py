@@ -328,6 +328,29 @@ def test_completed_steps_are_saved_before_too_many_unreadable_pictures_end_the_r
     assert metrics(lab)[-1]["prompts_left_out"] == 0
 
 
+def test_completed_steps_are_saved_before_a_prompt_that_is_too_long_ends_the_run(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.loads(line) for line in (lab.folder / "train.jsonl").read_text().splitlines()]
+    lines[indices_of_step(1, len(lines), 4, 0)[0]]["prompt"] = "a " * 600  # of the second step
+    (lab.folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = ("data.prompts_per_step=4", "run.save_every=0", "run.samples=0", "optim.micro_batch_tokens=8192")
+    assert main(lab.run("run", *settings)) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "its prompt has 6" in said
+    assert said.endswith("the model has positions for 500; after step 1: continue with --resume auto")
+    assert (lab.folder / "run" / "checkpoints" / "step-000001").is_dir()
+
+
+def test_a_model_without_a_chat_template_is_refused(
+    lab: Any, tiny: ModuleType, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tiny.build(tmp_path / "model")
+    (path / "chat_template.jinja").unlink()
+    said = refused(f"model.path={path}")
+    assert "1.png: the model's chat template fails: " in said
+
+
 def test_special_tokens_in_prompts_are_refused(lab: Any, refused: Callable[..., str]) -> None:
     with open(lab.folder / "train.jsonl", "a") as stream:
         stream.write('{"image": "1.png", "image_id": 1, "prompt": "Describe this image<|im_end|>"}\n')

@@ -186,6 +186,12 @@ def test_log_probabilities_and_gradients_are_those_of_transformers(case: Case) -
                 assert (one - other).norm() <= 1e-4 * (other.norm() + 1e-2)
 
 
+def test_a_rank_without_responses_passes_the_types_of_tokens(case: Case) -> None:
+    batch = case.policy.idle_batch(ONE.device)
+    assert batch.inputs.keys() - {"input_ids", "attention_mask"} == {"token_type_ids"} & case.prompts[0].inputs.keys()
+    assert torch.isfinite(case.policy(batch).logprob).all()
+
+
 def test_greedy_answers_equal_generate(case: Case) -> None:
     found = PolicySampler(case.policy, ONE.device, LONGEST, 8).sample(
         encode(case.policy, case.prompts, ONE.device), 0, 1, 0.0

@@ -408,6 +408,13 @@ def test_pictures_have_the_configured_size_in_both(lab: Any, vllm: Any) -> None:
     assert vllm.made[0].given["max_model_len"] == min(512, 4 + 4096 + 12)
 
 
+def test_held_out_prompts_may_have_more_pictures(lab: Any, vllm: Any) -> None:
+    line = {"images": ["1.png", "2.png"], "image_id": 1, "prompt": "Describe"}
+    (lab.folder / "held_out.jsonl").write_text(json.dumps(line) + "\n")
+    Bench(lab, "rollout.check_sync=false", f"data.evaluation={lab.folder / 'held_out.jsonl'}").sampler()
+    assert vllm.made[0].given["limit_mm_per_prompt"] == {"image": 2, "video": 0}
+
+
 def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
     sampler = bench.sampler()

@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
+from jinja2 import TemplateError
 
 from scapo_eval import PresenceOracle
 from scapo_eval.base.errors import InputError, InputErrors
@@ -118,6 +119,47 @@ def test_images_lie_beside_the_file_or_in_the_folder_given(tmp_path: Path) -> No
     assert beside.path == str(tmp_path / "a" / "COCO_train2014_000000000009.jpg")
     assert given.path == "/pictures/a/COCO_train2014_000000000009.jpg"
     assert beside.image_id == given.image_id == "9"
+
+
+class Words:
+    """Processor with one token per word, which adds the beginning-of-sequence token 1 unless told otherwise."""
+
+    special_tokens_map: ClassVar[dict[str, str]] = {"bos_token": "<s>"}
+
+    def __init__(self, begins: str = "") -> None:
+        self.begins = begins
+
+    def apply_chat_template(self, turns: Any, **_: Any) -> str:
+        if len(turns) > 1:
+            raise TemplateError("roles must alternate")
+        return self.begins + turns[0]["content"][-1]["text"]
+
+    def __call__(self, text: list[str], images: Any, *, add_special_tokens: bool = True, **_: Any) -> dict[str, Any]:
+        words = text[0].replace("<s>", "<s> ").split()
+        return {"input_ids": torch.tensor([[1] * add_special_tokens + [1 if word == "<s>" else 2 for word in words]])}
+
+
+@pytest.mark.parametrize("begins", ["", "<s>"])
+def test_the_beginning_of_sequence_occurs_once(begins: str) -> None:
+    prompts = Prompts([PromptRecord.of([], "1", "Describe it")], Words(begins), 0)
+    assert prompts.take([0])[0].ids.tolist() == [1, 2, 2]
+    prompts.close()
+
+
+def test_a_prompt_that_cannot_be_used_is_refused_by_check_bad() -> None:
+    user = {"role": "user", "content": [{"type": "text", "text": "Describe it"}]}
+    sources = [PromptRecord((), str(k), (user,) * turns) for k, turns in enumerate((1, 2))]
+    sources.append(PromptRecord.of([], "2", "Describe it in " + "many " * 40 + "words"))
+    prompts = Prompts(sources, Words(), 0, longest=8)
+    assert [prompt.index for prompt in prompts.take([0, 1, 2], check=False)] == [0]
+    with pytest.raises(InputError, match="image 1: the model's chat template fails: roles must alternate"):
+        prompts.check_bad()
+    del prompts.refused[1]
+    with pytest.raises(InputError, match="image 2: its prompt has 45 tokens"):
+        prompts.check_refused()
+    with pytest.raises(InputError, match="image 2: its prompt has 45 tokens"):
+        prompts.largest()
+    prompts.close()
 
 
 def test_several_workers_prepare_prompts_at_the_same_time_in_order() -> None:
