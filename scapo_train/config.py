@@ -79,7 +79,7 @@ class Run:
         evaluate_every: Number of steps between evaluations on ``data.evaluation``. If the value is 0, there is no
             evaluation.
         samples_every: Interval, in steps, at which responses are written to ``samples.jsonl``, and the best and worst
-            rollouts to ``extremes.jsonl``.
+            rollouts of the first rank to ``extremes.jsonl``.
         samples: Number of responses to write each time. The responses are descriptions of the held-out images or, if
             there are none, of the images of the first training prompts.
         trackers: Names of additional destinations for metrics: ``tensorboard``, ``wandb`` or ``trackio``.

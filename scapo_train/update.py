@@ -349,7 +349,12 @@ class Updater:
             """
             return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
 
-        layers = sum(map(flops, self._policy.language_model.layers.parameters()))
+        text = self._policy.vlm.config.get_text_config()
+        chosen = text.num_experts_per_tok / text.num_experts if getattr(text, "num_experts", 0) else 1.0
+        layers = sum(
+            flops(parameter) * (chosen if ".experts." in name else 1.0)  # a token passes through these experts only
+            for name, parameter in self._policy.language_model.layers.named_parameters()
+        )
         output = flops(self._policy.vlm.lm_head.weight)
         busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
         together = sum(batch.tokens * layers + batch.targets.numel() * output for batch in busy)

@@ -67,10 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
         job = Job(config, shape_of(config.model.path), kind, count, work, assume, given.pairs)
         measured = measure(job) if given.verify else None
+        planned = with_advice(job, plan(job))
     except ScapoError as error:
         print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
-    planned = with_advice(job, plan(job))
     try:
         print(
             json.dumps(_table(job, planned, measured), indent=2) if given.json else _text(job, planned, measured),

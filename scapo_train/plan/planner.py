@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import Config
+from scapo_eval.base.errors import ScapoError
+
+from ..config import Config, from_toml, to_toml
 from ..preference.loss import READ
 from .budget import memory_of, needed, resolved
 from .hardware import GPUS, GPUS_PER_MACHINE, NETWORK
@@ -153,7 +155,12 @@ def remedies(job: Job) -> list[str]:
     """
 
     def fits(**changes: Any) -> bool:
-        return plan(dataclasses.replace(job, **changes)).fits
+        try:
+            changed = dataclasses.replace(job, **changes)
+            from_toml(to_toml(changed.config))  # raises an error if settings contradict each other
+        except ScapoError:
+            return False
+        return plan(changed).fits
 
     ways = []
     tried: dict[tuple[str, str], list[Any]] = {}
@@ -205,7 +212,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
         yield "optim", "offload", True
     if job.vllm:
         share, more = config.rollout.gpu_memory, GpuShare(job).vllm_sequences() < 1
-        while 0.2 < share < 0.9:
+        while share < 0.9 if more else share > 0.2:
             share = round(share + (0.05 if more else -0.05), 2)
             yield "rollout", "gpu_memory", share
         yield "rollout", "engine", "transformers"

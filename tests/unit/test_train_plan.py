@@ -37,18 +37,20 @@ from scapo_train.families.lora import add_adapters  # noqa: E402
 from scapo_train.families.packing import PackedBatch, PackedRow, batch_of  # noqa: E402
 from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.model import keep_inputs_only  # noqa: E402
+from scapo_train.plan import planner  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.general import without_data  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, kind_of, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
 from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
-from scapo_train.plan.planner import plan  # noqa: E402
+from scapo_train.plan.planner import plan, remedies  # noqa: E402
 from scapo_train.plan.seconds import Seconds, decode_seconds  # noqa: E402
 from scapo_train.plan.shapes import build, model_config, shape_of  # noqa: E402
 from scapo_train.plan.verify import LiveBytes, measure  # noqa: E402
 from scapo_train.preference.loss import READ, ROWS  # noqa: E402
 from scapo_train.preference.update import Example, PairUpdater  # noqa: E402
+from scapo_train.update import Updater  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -392,6 +394,9 @@ def test_a_token_is_multiplied_with_the_experts_that_it_goes_to(tmp_path: Path) 
     full = changed(job, lora={"rank": 0})
     per_token = (Seconds(job).forward_flops - Seconds(full).forward_flops) / (2 * (job.prompt_tokens + 2 * 59))
     assert per_token == trained - Memory(job).stack_adapters * 6 // 8
+    micro: Any = SimpleNamespace(batch=SimpleNamespace(tokens=5, targets=torch.zeros(2)), owners=[0])
+    updater = Updater(full.config, policy_of(full)[0], None, None, ProcessGroup(0, 1, torch.device("cpu")), 1)  # type: ignore[arg-type]
+    assert updater.flops([[micro]]) == 6 * (5 * shape.active * shape.layers + 2 * shape.embedding)
 
 
 def test_a_pass_is_what_the_trainer_cuts() -> None:
@@ -490,6 +495,7 @@ def test_the_shipped_configurations_fit_the_gpus_they_name(
         ],
         ["qwen2_5_vl_3b_80gb", "--gpus", "4xRTX4090"],
         ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct"],
+        ["qwen2_5_vl_7b", "--gpus", "3xA100-40", "--set", "rollout.tensor_parallel=3"],  # not on 4 GPUs
     ],
 )  # fmt: skip
 def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -504,6 +510,17 @@ def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     assert "DOES NOT FIT" in text
     assert all(f"would fit: {remedy}" in text for remedy in answer["remedies"])
+
+
+def test_a_larger_share_for_vllm_is_advised(seven: Job) -> None:
+    assert "--set rollout.gpu_memory=0.25" in remedies(changed(seven, rollout={"engine": "vllm", "gpu_memory": 0.2}))
+
+
+def test_a_setting_that_contradicts_another_is_not_advised(seven: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_changes", lambda _: iter([("rollout", "engine", "transformers")]))
+    small = changed(seven, rollout={"engine": "vllm", "gpu_memory": 0.2})
+    assert "--set rollout.engine=transformers" in remedies(small)
+    assert "--set rollout.engine=transformers" not in remedies(changed(small, loss={"engine_correction": 2.0}))
 
 
 @pytest.mark.usefixtures("_offline")
