@@ -136,6 +136,8 @@ class NoisePrompts:
 class RandomResponses:
     """Sampler for ``--no-rollout``."""
 
+    sleeping_memory, longest = 0, None
+
     def __init__(self, vocabulary: int, length: int) -> None:
         self._range, self._length = (100, vocabulary - 1000), length
 

@@ -366,7 +366,7 @@ class Prompts:
         self.bad: set[int] = set()
         self.refused: dict[int, InputError] = {}
         self._processor, self._look = processor, look
-        self._max_bad, self._longest = max_bad, longest
+        self._max_bad, self.longest = max_bad, longest
         self._workers = ThreadPoolExecutor(workers)
         self._next: tuple[tuple[int, ...], list[Future[Prompt | str | InputError]]] = (), []
 
@@ -463,9 +463,9 @@ class Prompts:
             raise
         except ValueError as error:  # ImageFault, or a shape that the processor rejects
             return str(error) if isinstance(error, ImageFault) else f"{source.path}: {error}"
-        if self._longest is not None and made["input_ids"].shape[1] > self._longest:
-            reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
-            reason += f"the response the model has positions for {self._longest}"
+        if self.longest is not None and made["input_ids"].shape[1] > self.longest:
+            reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but besides rollout.max_new_tokens for the "
+            reason += f"response there is room for {self.longest}"
             return InputError(reason, path=source.path)
         inputs = {name: tensor for name, tensor in made.items() if name not in ("input_ids", "attention_mask")}
         return Prompt(index, source, made["input_ids"][0], inputs)

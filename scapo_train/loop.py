@@ -211,6 +211,9 @@ class Loop(ABC):
         self._prompts_hash = digest(task.lines)
         self.held_out, self.held_out_reward = _prompts(config, held_out.sources, models), held_out.reward
         self.sampler = self.make_sampler(models)
+        if self.sampler.longest is not None:
+            for prompts in (self.prompts, self.held_out):
+                prompts.longest = self.sampler.longest - config.rollout.max_new_tokens
 
         self.clock = Clock(process_group.device)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep, background=config.run.async_save)

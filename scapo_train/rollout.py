@@ -33,6 +33,10 @@ class Sampler(Protocol):
 
     sleeping_memory: int
 
+    @property
+    def longest(self) -> int | None:
+        """Maximum number of tokens of a prompt with its response, or None for that of the model."""
+
     def sync(self) -> None:
         """Copies the policy's weights to the engine."""
 
@@ -62,6 +66,7 @@ class PolicySampler:
     """
 
     sleeping_memory = 0
+    longest = None
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
         self._policy = policy

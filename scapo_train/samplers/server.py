@@ -78,7 +78,7 @@ class ServerSampler:
         self._run: str = process_group.gather(secrets.token_hex(4))[0]
         self._syncs = 0
         self._version: str | None = None
-        self.name, self._longest, settings = self._examined(config)
+        self.name, self.longest, settings = self._examined(config)
         self._only_adapters = sent_alone(config, self.name, _obstacle(config, policy.vlm.config, settings))
         device, alone = process_group.device, self._only_adapters
         self._sender = make_sender(config, policy, self._server, self.name, device, alone)
@@ -259,8 +259,8 @@ class ServerSampler:
     def _body(self, prompt: Prompt, settings: dict[str, Any]) -> dict[str, Any]:
         """Returns the request for responses to a prompt."""
         path, ids = prompt.source.path, prompt.ids.tolist()
-        if len(ids) + self._max_new_tokens > self._longest:
-            reason = f"the prompt has {len(ids)} tokens; with the response, the server has room for {self._longest}"
+        if len(ids) + self._max_new_tokens > self.longest:
+            reason = f"the prompt has {len(ids)} tokens; with the response, the server has room for {self.longest}"
             raise InputError(f"{reason} (--max-model-len)", path=path)
         try:
             urls = [data_url(picture) for picture in prompt.source.pictures]

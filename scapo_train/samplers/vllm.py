@@ -118,7 +118,7 @@ class VllmSampler:
         files = filter(None, (config.data.train, config.data.evaluation))
         sources = [source for file in files for source in read_prompts(file, config.data.images)]
         pictures = max(len(source.pictures) for source in sources)
-        self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
+        self.longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
         if self._dtype == torch.float32:  # as the trainer; by default, vLLM's attention kernels multiply in TF32
             os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
@@ -136,7 +136,7 @@ class VllmSampler:
                 tensor_parallel_size=rollout.tensor_parallel,
                 distributed_executor_backend="external_launcher" if process_group.size > 1 else "uni",
                 gpu_memory_utilization=rollout.gpu_memory,
-                max_model_len=self._longest,
+                max_model_len=self.longest,
                 enable_sleep_mode=rollout.sleep,
                 enforce_eager=process_group.device.type == "cpu",  # compiling takes minutes
                 limit_mm_per_prompt={"image": pictures, "video": 0},
@@ -297,9 +297,9 @@ class VllmSampler:
 
     def _vllm_prompt(self, request: RolloutRequest) -> dict[str, Any]:
         """Returns a prompt in vLLM's format."""
-        if len(request.ids) + self._max_new_tokens > self._longest:
+        if len(request.ids) + self._max_new_tokens > self.longest:
             reason = (
-                f"the prompt has {len(request.ids)} tokens; vLLM has room for {self._longest}, including the response"
+                f"the prompt has {len(request.ids)} tokens; vLLM has room for {self.longest}, including the response"
             )
             raise InputError(reason, path=request.path)
         try:

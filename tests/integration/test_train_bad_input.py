@@ -219,7 +219,7 @@ def test_labels_without_truth_are_counted(lab: Any, capsys: pytest.CaptureFixtur
 
 def test_a_prompt_longer_than_the_positions_of_the_model(lab: Any, refused: Callable[..., str]) -> None:
     said = refused("rollout.max_new_tokens=505")
-    assert "with rollout.max_new_tokens for the response the model has positions for 7" in said
+    assert "besides rollout.max_new_tokens for the response there is room for 7" in said
 
 
 def test_a_resumed_run_keeps_its_objective(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,7 +338,7 @@ def test_completed_steps_are_saved_before_a_prompt_that_is_too_long_ends_the_run
     assert main(lab.run("run", *settings)) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "its prompt has 6" in said
-    assert said.endswith("the model has positions for 500; after step 1: continue with --resume auto")
+    assert said.endswith("there is room for 500; after step 1: continue with --resume auto")
     assert (lab.folder / "run" / "checkpoints" / "step-000001").is_dir()
 
 

@@ -171,19 +171,29 @@ def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> N
 
 
 def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
-    lines = (lab.folder / "train.jsonl").read_text().splitlines(keepends=True)
-    (lab.folder / "train.jsonl").write_text(lines[0] + lines[1].replace("Describe", "a " * 600))
-    arguments = lab.run("run", "data.prompts_per_step=2", "optim.micro_batch_tokens=8192", "run.samples=0")
+    """A fault of which the ranks do not tell each other."""
+    fault = BROKEN.replace("KeyError('mine')", "InputError('its fault')")
+    (lab.folder / "mine.py").write_text(f"from scapo_eval.base.errors import InputError\n{fault}")
+    arguments = lab.run("run", f"credit.scheme={lab.folder / 'mine.py'}:broken", "run.samples=0")
     done = subprocess.run(lab.forked(2, "-m", "scapo_train", *arguments), capture_output=True, text=True, timeout=600)
     said = done.stderr
     assert done.returncode == 1
-    reason = "/images/2.png: its prompt has "
-    assert re.search(rf"scapo_train: rank [01]: {lab.folder}{re.escape(reason)}", said)
+    reason = "scapo_train: rank 1: its fault"
+    assert reason in said
     assert "Traceback" not in said.partition(reason)[0]
     codes = re.findall(r"exitcode  : (-?\d+)", said)
     assert "2" in codes
     assert {*codes} <= {"2", "-15"}, codes  # torchrun ends what has not left by itself when it sees the first
     assert len(codes) == (1 if FIRST_ONLY in said else 2)
+
+
+def test_a_prompt_that_is_too_long_for_one_rank_is_said_once(lab: Any) -> None:
+    lines = (lab.folder / "train.jsonl").read_text().splitlines(keepends=True)
+    (lab.folder / "train.jsonl").write_text(lines[0] + lines[1].replace("Describe", "a " * 600))
+    arguments = lab.run("run", "data.prompts_per_step=2", "optim.micro_batch_tokens=8192", "run.samples=0")
+    done = subprocess.run(lab.forked(2, "-m", "scapo_train", *arguments), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1
+    assert done.stderr.count(f"scapo_train: {lab.folder}/images/2.png: its prompt has ") == 1
 
 
 def test_too_many_bad_pictures_of_one_rank_end_all_ranks_together(lab: Any) -> None:

@@ -25,7 +25,7 @@ pytest.importorskip("transformers")
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
-from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
+from scapo_train.data import Prompts, Response, indices_of_step, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.families.policy import EncodedPrompt, Policy  # noqa: E402
@@ -408,6 +408,20 @@ def test_pictures_have_the_configured_size_in_both(lab: Any, vllm: Any) -> None:
     assert vllm.made[0].given["max_model_len"] == min(512, 4 + 4096 + 12)
 
 
+def test_a_prompt_longer_than_vllm_takes_ends_the_run_after_a_save(
+    lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scapo_train.samplers.vllm.TEXT_TOKENS", 30)
+    lines = [json.loads(line) for line in (lab.folder / "train.jsonl").read_text().splitlines()]
+    lines[indices_of_step(1, len(lines), 5, 0)[0]]["prompt"] = "a " * 100  # of the second step
+    (lab.folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = ["run.save_every=0", "run.samples=0", "optim.micro_batch_tokens=8192", "rollout.check_sync=false"]
+    config = load(lab.config, ["rollout.engine=vllm", f"run.output={lab.folder / 'run'}", *settings])
+    with pytest.raises(InputError, match=r"its prompt has 1\d\d tokens, .*; after step 1: continue with --resume auto"):
+        train(config)
+    assert (lab.folder / "run" / "checkpoints" / "step-000001").is_dir()
+
+
 def test_held_out_prompts_may_have_more_pictures(lab: Any, vllm: Any) -> None:
     line = {"images": ["1.png", "2.png"], "image_id": 1, "prompt": "Describe"}
     (lab.folder / "held_out.jsonl").write_text(json.dumps(line) + "\n")
@@ -423,7 +437,7 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
     (lab.folder / "images" / "1.png").unlink()
     with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
         sampler.sample(bench.encoded, 0, 1, 1.0)
-    sampler._longest = 20
+    sampler.longest = 20
     with pytest.raises(InputError, match="vLLM has room for 20"):
         sampler.sample(bench.encoded, 0, 1, 1.0)
 
