@@ -107,6 +107,7 @@ class NoisePrompts:
         side = job.shape.token_side
         self.sources = [PromptRecord.of([], str(k), "Describe this image.") for k in range(number)]
         self.bad: set[int] = set()
+        self.refused: dict[int, Exception] = {}
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
         text = torch.randint(100, 1000, (job.work.prompt_tokens - 2,), generator=torch.Generator().manual_seed(0))

@@ -42,7 +42,7 @@ from .checkpoint.best import Best, referenced
 from .checkpoint.resume import check_changes, check_not_deleted, known_state
 from .checkpoint.save import Checkpoints, export, step_of
 from .config import REQUIRED, Config, load, required, to_toml
-from .data import PromptRecord, Prompts, chat_text, check_pictures, indices_of_step, read_prompts, seed_of
+from .data import PromptRecord, Prompts, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .families.policy import Policy
@@ -261,9 +261,7 @@ class Loop(ABC):
         return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
     def _check_texts(self, sources: Sequence[PromptRecord]) -> None:
-        """Raises an error if a prompt contains a token that represents a picture or ends a response, or if the chat
-        template does not support the first prompt.
-        """
+        """Raises an error if a prompt contains a token that represents a picture or ends a response."""
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         signs = [added[token].content for token in (*self.policy.ends, *self.policy.never) if token in added]
         for source in sources:
@@ -271,7 +269,6 @@ class Loop(ABC):
             if found := next((sign for sign in signs if any(sign in text for text in texts)), None):
                 reason = f"the prompt of image '{source.image_id}' contains {found}, a special token of the model"
                 raise InputError(reason, path=self.config.data.train)
-        chat_text(self.processor, sources[0])
 
     def make_prompts(self, sources: Sequence[PromptRecord], models: Models) -> Prompts:
         """Prepares the prompts for the model, with lengths that leave room for a response."""
