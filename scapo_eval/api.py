@@ -38,8 +38,9 @@ def compare(
             parser...).
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         interval: Method for the intervals: ``wilson``, or ``percentile`` (the only method in version 0.2.0).
-        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point). If a margin
-            is given, ``p_equivalence`` is added to the results.
+        margin: Largest difference at which two systems count as equivalent (0.01 is one point: a hundredth of a
+            metric's range, or of the baseline's value if a plain number has no range). If a margin is given,
+            ``p_equivalence`` is added to the results.
         resamples, seed, bootstrap: Settings for all intervals and tests. By default, the settings of the first run are
             used.
 

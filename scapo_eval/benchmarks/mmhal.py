@@ -185,6 +185,7 @@ INFORMATIVE = (0, 1, 2, 0, 1, 2, 3)
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 COLUMNS = (*_RATING_COLUMNS, "informative_sum", *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
 HEADLINE = ("mmhal_score", "mmhal_hal")
+_SCORES = ("mmhal_score", *(_of_type(t, "score") for t in TYPES))
 METRICS = MetricSet(
     name="mmhal",
     columns=COLUMNS,
@@ -198,7 +199,8 @@ METRICS = MetricSet(
     higher_is_better={"mmhal_score": True, "mmhal_hal": False, "informativeness": True}
     | {_of_type(t, "score"): True for t in TYPES}
     | {_of_type(t, "hal"): False for t in TYPES},
-    plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
+    plain_numbers=frozenset(_SCORES),
+    ranges=dict.fromkeys(_SCORES, TOP_RATING),
     at_most=(("hallucinated", "rated"), *((_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES)),
 )
 

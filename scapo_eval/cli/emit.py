@@ -124,8 +124,9 @@ def _print(
         render_as = latex if form == "latex" else markdown
         text = render_as(results, intervals=output.intervals, metrics=output.metrics, footnotes=footnotes)
         echo(text, nl=False)
-    if "sliced" in record and form != "table":
-        output.note("the slices of --by are shown with --format table and --format json")
+    apart = [("the slices of --by", "sliced" in record), ("the tests of --equivalence", output.equivalence is not None)]
+    for what in (what for what, given in apart if given and form != "table"):
+        output.note(f"{what} are shown with --format table and --format json")
     if beside:
         _print_beside(results, beside, output, form)
     if footnotes and form == "table":

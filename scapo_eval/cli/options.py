@@ -216,7 +216,8 @@ def output_options(command: Command) -> Command:
             "--equivalence",
             type=NumberRange(0, min_open=True),
             metavar="POINTS",
-            help="Also test equivalence with the first system within this margin (two one-sided tests).",
+            help="Also test equivalence with the first system within this margin (two one-sided tests). A point is a"
+            " hundredth of a metric's range, or of the first system's value if it has no range (len).",
         ),
         click.option(
             "--by",

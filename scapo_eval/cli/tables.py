@@ -268,13 +268,17 @@ class _Table:
             if shown:
                 listed = ", ".join(f"{name} {value}" for name, value in shown.items())
                 yield f"Smallest difference that is detectable with 80 % power: {listed}."
-        equal = [row for row in rows if row.get("p_equivalence") is not None and row["p_equivalence"] < 0.05]
-        if equal:
-            listed = ", ".join(f"{row['system']} in {row['metric']}" for row in equal)
-            within = f"within ±{100 * equal[0]['margin']:g} points"
-            yield f"Equivalent to {rows[0]['baseline']} {within} (two one-sided tests, p < 0.05): {listed}."
-        elif any("margin" in row for row in rows):
-            yield f"No equivalence to {rows[0]['baseline']} within ±{100 * rows[0]['margin']:g} points is shown."
+        plain = self.metric_set.plain_numbers
+        tested: dict[str, list[str]] = {}
+        for row in (row for row in rows if row.get("p_equivalence") is not None and row["metric"] in self.metrics):
+            points = f"{row['margin']:.3g}" if row["metric"] in plain else f"{100 * row['margin']:g} points"
+            equal = tested.setdefault(f"within ±{points}", [])
+            if row["p_equivalence"] < 0.05:
+                equal.append(f"{row['system']} in {row['metric']}")
+        if shown := "; ".join(f"{within}: {', '.join(equal)}" for within, equal in tested.items() if equal):
+            yield f"Equivalent to {rows[0]['baseline']} (two one-sided tests, p < 0.05) {shown}."
+        elif tested:
+            yield f"No equivalence to {rows[0]['baseline']} {' or '.join(tested)} is shown."
 
     def slices(self, width: int) -> Iterator[Text]:
         """Yields the results for each slice, and the results of the tests for equality of all slices. Metrics that do

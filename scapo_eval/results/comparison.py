@@ -35,8 +35,8 @@ def compare(
         test: Method for the p-values; see :func:`scapo_eval.results.stats.paired_differences`.
         allow_different: True to compare runs that were scored with different settings, and to list the differing
             settings in every row.
-        margin: Largest difference at which two systems count as equivalent (0.01 is one percentage point), for
-            ``p_equivalence``.
+        margin: Largest difference at which two systems count as equivalent (0.01 is one point), for ``p_equivalence``.
+            One point is a hundredth of a metric's range, or of the baseline's value if a plain number has no range.
 
     Returns:
         The runs (with intervals computed by the same method), a joint verdict on every system
@@ -47,7 +47,7 @@ def compare(
         count. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
         number of systems that are compared on the metric. ``standard_error`` is the standard error of the difference,
         and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. If a
-        margin is given, each comparison also contains ``p_equivalence``. With ``allow_different``, each comparison also
+        margin is given, each comparison also contains ``p_equivalence`` and the ``margin`` in the metric's unit. With ``allow_different``, each comparison also
         contains ``differing``, which lists the differing fields of the two signatures.
 
     Raises:
@@ -133,7 +133,8 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
         if ours and theirs and ours != theirs:
             record["n_questions"] = len(ours & theirs)
         if margin is not None:
-            record |= {"margin": margin, "p_equivalence": row.p_equivalence}
+            in_unit = baseline.metric_set.margin(row.metric, margin, row.baseline_value)
+            record |= {"margin": in_unit, "p_equivalence": row.p_equivalence}
         yield {**record, "differing": differing} if differing else record
 
 

@@ -43,6 +43,7 @@ class MetricSet:
         weights: Names of columns that are sums of weights instead of numbers of events.
         positives: Names of the cells that count items whose correct answer is "yes".
         signed: Names of metrics in [-1, 1], such as differences of two fractions. They are displayed as percentages.
+        ranges: Mapping from plain numbers to the width of their range, if they have one (6 for a rating from 0 to 6).
     """
 
     name: str
@@ -56,6 +57,7 @@ class MetricSet:
     weights: frozenset[str] = frozenset()
     positives: frozenset[str] = frozenset()
     signed: frozenset[str] = frozenset()
+    ranges: Mapping[str, float] = field(default_factory=dict)
 
     __repr__ = fields_in_short
 
@@ -65,6 +67,12 @@ class MetricSet:
         have neither counts nor images.
         """
         return bool(self.columns)
+
+    def margin(self, name: str, share: float, baseline: float | None) -> float:
+        """Returns a margin in the unit of a metric. The margin is given as a share of the metric's range or, for a plain
+        number without a range, of the baseline's value.
+        """
+        return share * self.ranges.get(name, abs(baseline or 0.0)) if name in self.plain_numbers else share
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Computes all metrics from summed counts.

@@ -212,7 +212,7 @@ def paired_differences(
         interval: Method for computing the intervals. ``percentile`` selects the paired bootstrap.
         verdicts: Verdicts on the answers of the system and of the baseline, for McNemar's test.
         kind: Bootstrap method, or None to select it based on the number of shared images.
-        margin: Equivalence margin in the unit of the metric (0.01 is one percentage point).
+        margin: Equivalence margin (0.01 is one point), which :meth:`MetricSet.margin` converts to the unit of a metric.
 
     Returns:
         A list with one Comparison per metric, in the order of the metric set.
@@ -266,7 +266,7 @@ def paired_differences(
                 n_images=len(shared),
                 standard_error=_number(pair.errors[k]),
                 detectable=pair.detectable(k),
-                p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
+                p_equivalence=None if margin is None else pair.p_equivalence(k, metrics.margin(name, margin, y)),
                 n_differing=differing[k],
             )
         )

@@ -12,7 +12,7 @@ from .intervals import t_tail
 from .metric import MetricSet
 
 MARGIN = 0.01
-"""Default margin: a system with a smaller loss is not worse. The value is one percentage point."""
+"""Default margin: a system with a smaller loss is not worse. The value is one point."""
 
 CAP_SCORE = "cap_score"
 """Metric that combines two other metrics."""
@@ -55,7 +55,8 @@ def joint_verdict(
     Args:
         rows: Comparisons of one system with the baseline, one per metric.
         metric_set: Metric set.
-        margin: Largest loss that is not counted as a deterioration, or None for MARGIN.
+        margin: Largest loss that is not counted as a deterioration, or None for MARGIN. :meth:`MetricSet.margin`
+            converts it to the unit of each metric.
 
     Returns:
         A mapping with ``system, baseline, metrics, margin, p_better, p_not_worse, p_value``. ``p_value`` is the larger
@@ -71,7 +72,7 @@ def joint_verdict(
     for row in tested:
         gain = row["difference"] if metric_set.higher_is_better[row["metric"]] else -row["difference"]
         freedom = max(1.0, row["n_images"] - 1)
-        slack = margin if row["metric"] not in metric_set.plain_numbers else 100 * margin
+        slack = metric_set.margin(row["metric"], margin, row["baseline_value"])
         better.append(t_tail(gain / row["standard_error"], freedom))
         not_worse.append(t_tail((gain + slack) / row["standard_error"], freedom))
     p_better, p_not_worse = min(1.0, min(better) * len(better)), max(not_worse)

@@ -183,3 +183,13 @@ def test_figures_without_a_value_are_left_out_of_the_table_only(run: ScapoEval, 
     assert "1 more without a value" in table
     assert "positive\tprecision\tn/a" in plain
     assert json.loads(found)["systems"][0]["metrics"]["precision"]["value"] is None
+
+
+def test_equivalence_is_said_in_the_unit_of_each_metric(run: ScapoEval, world: Path) -> None:
+    write(world / "ratings.jsonl", ({"image_id": k, "rating": k % 7} for k in range(98)))
+    words = ["ratings.jsonl", "again=ratings.jsonl", "--benchmark", "mmhal", "--equivalence", 3]
+    _, out, _ = run("compare", *words, "--format", "table", "--width", 200)
+    said = "(two one-sided tests, p < 0.05) within ±0.18: again in mmhal_score; within ±3 points: again in mmhal_hal"
+    assert f"Equivalent to ratings {said}, again in informativeness." in out
+    _, out, err = run("compare", *words)
+    assert "the tests of --equivalence are shown with --format table and --format json" in err

@@ -370,6 +370,33 @@ def test_the_joint_verdict_needs_all_its_parts() -> None:
     assert verdict(base, captions(2000, 3, hal=0.2))["p_better"] > 0.05
 
 
+def test_a_margin_is_a_share_of_the_range_or_of_the_baseline() -> None:
+    """Ratings from 0 to 6 that fall by 0.3 are worse, although the rate improves; 0.3 of 1 rating was no loss before.
+    Numbers without a range (words) are tested within percents of the baseline.
+    """
+    metrics = MetricSet(
+        "toy", ("hits", "sum", "words", "all"),
+        {"rate": ratio("hits", "all"), "score": ratio("sum", "all"), "words": ratio("words", "all")},
+        {"rate": False, "score": True}, frozenset({"score", "words"}), ranges={"score": 6},
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    one = np.ones(500, dtype=np.int64)
+    ratings, words = rng.integers(1, 7, 500), rng.integers(90, 110, 500)
+    base = np.stack([rng.random(500) < 0.5, ratings, words, one], axis=1)
+    other = np.stack([0 * one, ratings - (rng.random(500) < 0.3), words + rng.integers(-1, 2, 500), one], axis=1)
+    runs = [
+        Run(name=name, signature=Signature.of("toy"), metric_set=metrics, table=table(rows, metrics), n_records=500)
+        for name, rows in (("base", base), ("other", other))
+    ]
+    (verdict,) = compare(runs).verdicts
+    assert verdict["p_better"] < 0.001 < 0.95 < verdict["p_not_worse"]
+    rows = {row["metric"]: row for row in compare(runs, margin=0.03).comparisons}
+    assert [rows[name]["margin"] for name in metrics.formulas] == pytest.approx(
+        [0.03, 0.18, 0.03 * rows["words"]["baseline_value"]]
+    )
+    assert rows["words"]["p_equivalence"] < 0.001 < 0.95 < rows["score"]["p_equivalence"]
+
+
 # Corrections
 
 

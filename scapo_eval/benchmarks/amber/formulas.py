@@ -93,6 +93,7 @@ def _metrics() -> MetricSet:
         formulas=formulas,
         higher_is_better={name: name not in lower for name in formulas},
         plain_numbers=frozenset({"amber_score"}),
+        ranges={"amber_score": 100},
         at_most=(
             ("hallucinated_mentions", "mentions"),
             ("hallucinated_captions", "descriptions"),
