@@ -74,9 +74,9 @@ def command(
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not a or not b), None):
         raise click.UsageError(f"expected --model SYSTEM=ID, got '{bad}'")
     drawn = Resampling(resamples, seed, bootstrap=bootstrap)
-    runs = tuple(run for path in results for run in load_results(path, drawn))
-    several = [f"{run.metric_set.name} {run.name}" for run in runs]
-    runs = tuple(unique_names(runs)) if len(set(several)) < len(several) else runs
+    runs = tuple(unique_names([run for path in results for run in load_results(path, drawn)]))
+    if output == STDIN and len(runs) > 1:
+        raise click.UsageError("-o - takes one system; write several into a folder: -o FOLDER/")
     provenance = Provenance(
         timestamp=time.time() if timestamp is None else timestamp,
         organization=organization,

@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from ..base.errors import InputError
+from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair.profiles import Native
 from ..benchmarks.facts import facts_run, read_descriptions
 from ..benchmarks.objhal import ObjHalScorer, listed_objects, score_objhal
@@ -30,7 +31,7 @@ from ..results.results import Resampling, Run, load_results, system_names, uniqu
 from ..truths.claim_oracle import presence_in
 from ..truths.oracle import PresenceOracle, Truth
 from ..truths.scenes import Scenes
-from .answers import answers_in, read_answer_evidence
+from .answers import AnswerEvidence, answers_in, read_answer_evidence
 from .checked import CheckedSystem, check_claims
 from .data import (
     METRICS_FILE,
@@ -48,6 +49,10 @@ Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], 
 
 Stage = Callable[[str], AbstractContextManager[None]]
 """Function from the description of a stage to the context in which the stage runs."""
+
+
+Evidence = CaptionEvidence | ClaimEvidence | CheckedSystem | AnswerEvidence
+"""Texts and verdicts of one system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,57 +130,54 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
     known = [recognized[file] for file in files]
     answered = [answers_in(file, layout) if layout else None for file, layout in zip(files, known, strict=True)]
     judging = _Judging(settings)
-    runs: list[Run] = []
-    captions, claims, checked, answers = [], [], [], []
+    found: list[tuple[Run, Evidence | None]] = []
     for name, file, layout, benchmark_name in zip(names, files, known, answered, strict=True):
         kind = layout.kind.name if layout else "captions"
         if kind == "results":
-            runs += _named(load_results(file), settings, file.path)
+            found += ((run, None) for run in _named(load_results(file), settings, file.path))
         elif kind == "claims":
             descriptions = read_descriptions(file, warn=warn)
-            claims.append(ClaimEvidence(name, tuple(map(JudgedText.of_claims, descriptions))))
-            runs.append(facts_run(name, descriptions, settings.resampling))
+            texts = ClaimEvidence(name, tuple(map(JudgedText.of_claims, descriptions)))
+            found.append((facts_run(name, descriptions, settings.resampling), texts))
         elif kind == "object lists":
             with progress(name, file.size) as advance:
-                run, lists = judging.listed(file, name, advance)
-            runs.append(run)
-            claims.append(lists)
+                found.append(judging.listed(file, name, advance))
         elif benchmark_name is None:
             if settings.scenes:
                 file.keep()  # captions are read for their objects, and again for their claims
             with progress(name, file.size) as advance:
-                captions.append(judging.evidence(file, name, advance))
-            runs.append(captions[-1].scores)
+                captions = judging.evidence(file, name, advance)
+            found.append((captions.scores, captions))
             if settings.scenes:
                 with progress(f"{name}, claims", file.size) as advance:
-                    run, of_system = judging.checked(file, name, advance)
-                runs.append(run)
-                checked.append(of_system)
+                    found.append(judging.checked(file, name, advance))
     for benchmark_name in dict.fromkeys(filter(None, answered)):
-        own = {name: file for name, file, its in zip(names, files, answered, strict=True) if its == benchmark_name}
-        for run, answer_evidence in read_answer_evidence(benchmark_name, own, settings.resampling, warn):
-            runs.append(run)
-            answers.append(answer_evidence)
-    _check_renaming(settings.names, [run.name for run in runs])
+        own = [(name, file) for name, file, its in zip(names, files, answered, strict=True) if its == benchmark_name]
+        if twice := next((name for k, (name, _) in enumerate(own) if name in dict(own[:k])), None):
+            raise InputError(f"system '{twice}' appears twice; name one of them: OTHER=FILE")
+        found += read_answer_evidence(benchmark_name, dict(own), settings.resampling, warn)
+    _check_renaming(settings.names, [run.name for run, _ in found])
+    runs = unique_names([run for run, _ in found])
+    evidence = [_renamed(run, each) for run, (_, each) in zip(runs, found, strict=True)]
     for run in runs:
         for note in run.notes:
             warn(f"{run.name}: {note}")
     with stage("comparing the systems"):
         groups = tuple(
             compare(
-                unique_names(members),
+                members,
                 resampling=settings.resampling,
                 allow_different=settings.allow_different or _differ_by_nature(members),
             )
             for members in _by_benchmark(runs)
         )
-    judged = bool(captions or folders)
+    judged = bool(folders) or any(isinstance(each, CaptionEvidence) for each in evidence)
     return Report(
         groups=groups,
-        captions=tuple(captions),
-        claims=tuple(claims),
-        checked=tuple(checked),
-        answers=tuple(answers),
+        captions=tuple(each for each in evidence if isinstance(each, CaptionEvidence)),
+        claims=tuple(each for each in evidence if isinstance(each, ClaimEvidence)),
+        checked=tuple(each for each in evidence if isinstance(each, CheckedSystem)),
+        answers=tuple(each for each in evidence if isinstance(each, AnswerEvidence)),
         training_logs=_distinct_names(
             [
                 replace(log, name=settings.given.get(folder.path, log.name))
@@ -187,6 +189,13 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
         vocabulary=judging.vocabulary if judged else None,
         truth=judging.truth if judged else None,
     )
+
+
+def _renamed(run: Run, evidence: Evidence | None) -> Evidence | None:
+    """Returns the evidence for a run under the run's name."""
+    if isinstance(evidence, CaptionEvidence):
+        return replace(evidence, scores=cast(CaptionScores, run))
+    return evidence and replace(evidence, name=run.name)
 
 
 def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:

@@ -589,11 +589,11 @@ def same_metrics(runs: Sequence[Run]) -> list[Run]:
 
 
 def unique_names(runs: Sequence[Run]) -> list[Run]:
-    """Appends numbers to the names of runs so that no two runs have the same name."""
-    names = [run.name for run in runs]
+    """Appends numbers to the names of runs so that no two runs of one benchmark have the same name."""
+    names = [(run.metric_set.name, run.name) for run in runs]
     return [
-        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
-        for k, run in enumerate(runs)
+        replace(run, name=f"{run.name}#{names[: k + 1].count(name)}") if names.count(name) > 1 else run
+        for k, (name, run) in enumerate(zip(names, runs, strict=True))
     ]
 
 

@@ -98,3 +98,25 @@ def test_captions_by_a_column(tmp_path: Path) -> None:
     plain = gathered(*paths, truth=truth)
     assert payload(plain, "charts")["arguments"][0]["sliced"] is None
     assert payload(plain, "captions")["slices"] == []
+
+
+def test_systems_of_one_name_are_told_apart_with_their_evidence(tmp_path: Path) -> None:
+    truth, results = tmp_path / "truth.json", tmp_path / "results.json"
+    truth.write_text(json.dumps({"objects": {"1": ["dog"], "2": ["cat"]}, "labels": ["dog", "cat"]}))
+    captions = [{"image_id": 1, "caption": "A dog."}, {"image_id": 2, "caption": "A dog."}]
+    (tmp_path / "base.jsonl").write_text("".join(json.dumps(row) + "\n" for row in captions))
+    run = scapo_eval.score(captions, truth=truth, name="base", resamples=20)
+    scapo_eval.compare([run]).save(results)
+    report = gathered(results, tmp_path / "base.jsonl", truth=truth)
+    assert [run.name for run in report.groups[0].runs] == ["base#1", "base#2"]
+    assert [evidence.name for evidence in report.captions] == ["base#2"]
+    assert [row["name"] for row in payload(report, "captions")["systems"]] == ["base#2"]
+
+
+def test_answers_of_two_files_under_one_name_are_refused(tmp_path: Path) -> None:
+    files = [tmp_path / f"p{k}.jsonl" for k in (1, 2)]
+    for k, file in enumerate(files):
+        file.write_text(json.dumps({"id": k, "image": "1.jpg", "response": "Yes", "label": "yes"}) + "\n")
+    settings = Settings(given=dict.fromkeys(map(str, files), "m"), resampling=Resampling(20))
+    with pytest.raises(InputError, match="system 'm' appears twice; name one of them: OTHER=FILE"):
+        gather([*map(str, files)], settings, progress=lambda name, size: nullcontext(lambda done: None))
