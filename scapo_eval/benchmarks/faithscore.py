@@ -261,10 +261,14 @@ def faithscore_run(
 def _score(systems: Systems) -> list[Run]:
     stems = system_names([str(source) for _, source in systems.given])
     read: dict[str, list[Facts]] = {}
+    taken: set[tuple[str, str]] = set()
     for stem, (label, source) in zip(stems, systems.given, strict=True):
         system, _, setting = (label or "").partition("/")
         if label and not system:
             raise OptionError(f"expected SYSTEM/SETTING=FILE, got '{label}={source}'")
+        if setting and (system, setting) in taken:
+            raise OptionError(f"'{label}' appears twice")
+        taken.add((system, setting))
         run = read.setdefault(system or stem, [])
         if run and not setting:
             reason = f"'{system}' has several files: name the setting of each, {system}/SETTING={source}"

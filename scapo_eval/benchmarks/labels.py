@@ -130,8 +130,8 @@ class LabelRun:
         return to_frame(self.rows, ("label", *label_rows(self.counts)), RATES)
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Returns the hallucinated labels, the missed labels, and the labels that are hallucinated together, for
-        ``--json``.
+        """Returns the labels that are mentioned or present, the hallucinated and the missed ones among them, and the
+        labels that are hallucinated together, for ``--json``.
 
         Args:
             top: Maximum length of each list, or None to list all labels.
@@ -151,6 +151,7 @@ class LabelRun:
             "n_captions": self.scores.n_records,
             "n_images": self.scores.n_images,
             "interval": "wilson_95",
+            "labels": table[:top],
             "invented": _ranked(table, "hallucinated", top),
             "missed": _ranked(table, "missed", top),
             "invented_together": sorted(pairs, key=lambda pair: -int(pair["captions"]))[:top],  # type: ignore[call-overload]
@@ -190,7 +191,8 @@ def score_labels(
 
     def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         truth, mentions = scorer.truths[0], block.evidence[0]
-        states = truth.states[truth.rows(block.captions.image_ids)]
+        images, texts = block.captions.image_ids, block.captions.captions
+        states = truth.states[truth.rows_of(images, texts, truth.rows(images))]
         claimed = np.zeros(states.shape, dtype=bool)
         claimed[mentions.caption, mentions.label_id] = True
         counts = LabelCounts.of(truth.vocabulary.labels, claimed, states, block.mentioned)

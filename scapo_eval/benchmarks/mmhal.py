@@ -5,6 +5,7 @@ Ratings below 3 indicate a hallucination. The judge is run separately, and this 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,9 @@ TOP_RATING = 6
 FAITHFUL_FROM = 3
 """Lowest rating of an answer without a hallucination."""
 
+_OFFICIAL_ID = re.compile("mmhal/0*([1-9]|[1-8][0-9]|9[0-6])")
+"""Id that ``answer`` assigns to question 1 to 96, in the order of the benchmark."""
+
 _JUDGED = ("judge_text", "evaluation", "review")
 
 
@@ -54,6 +58,7 @@ class Rating:
         rating: Rating from 0 to 6, or None if the judge's text does not contain exactly one rating.
         question_type: Question type, one of TYPES, or None if the file does not contain it.
         judging: Judge and its settings, as far as the file contains them.
+        id: Id of the question, or None if the file contains none.
     """
 
     line: int
@@ -61,6 +66,7 @@ class Rating:
     rating: int | None
     question_type: str | None
     judging: Judging = UNTOLD
+    id: str | None = None
 
     __repr__ = fields_in_short
 
@@ -88,8 +94,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
         warn: Callback for warnings about damaged input that can still be read.
 
     Returns:
-        A list with one rating per record. If there are 96 records and none contains a question type, the types are
-        assigned in the official order.
+        A list with one rating per record. Missing question types are those of the ids ``mmhal/1`` to ``mmhal/96``. If
+        there are 96 records and none has such an id or a question type, the types are assigned in the official order.
 
     Raises:
         InputError, InputErrors: If ratings are missing or out of range, if answers come from several models, or if
@@ -107,8 +113,8 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
             faults.add(InputError(unfit(error), path=name, line=line))
             continue
         ratings.append(rating)
-        if record.get("id") is not None:
-            earlier = seen.setdefault(("id", id_in(record, "id")), line)
+        if rating.id is not None:
+            earlier = seen.setdefault(("id", rating.id), line)
             if earlier != line:
                 faults.add(InputError(f"a second rating of the id on line {earlier}", path=name, line=line))
                 continue
@@ -133,7 +139,9 @@ def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
 
 
 def _rating(record: Record, line: int) -> Rating:
-    question_type = optional_text(record.get("question_type"))
+    own_id = None if record.get("id") is None else id_in(record, "id")
+    official = _OFFICIAL_ID.fullmatch(own_id or "")
+    question_type = optional_text(record.get("question_type")) or (official and TYPES[(int(official[1]) - 1) % 8])
     if question_type is not None and question_type.lower() not in TYPES:
         raise ValueError(f"unknown question_type {question_type!r} (known: {', '.join(TYPES)})")
     completion = "choices" in record and "model" in record  # complete output of the judge
@@ -143,6 +151,7 @@ def _rating(record: Record, line: int) -> Rating:
         rating=_rating_value(record),
         question_type=question_type.lower() if question_type else None,
         judging=Judging.of(record, judge=optional_text(record["model"])) if completion else Judging.of(record),
+        id=own_id,
     )
 
 
@@ -226,8 +235,8 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
     """
     builder = CountBuilder(COLUMNS)
     whole = len(ratings) == QUESTIONS
-    place = "question" if whole else name  # only in a full run does the order identify the question
-    images = [rating.image or f"{place} {k}" for k, rating in enumerate(ratings, 1)]
+    place = "question" if whole else name  # without ids, the order identifies the question only in a full run
+    images = [rating.image or rating.id or f"{place} {k}" for k, rating in enumerate(ratings, 1)]
     builder.add(images, np.stack([rating_counts(r) for r in ratings]))
     given = [r.rating for r in ratings]
     unparsed = given.count(None)

@@ -17,6 +17,7 @@ from ..benchmarks.protocol import UNKNOWN_SAMPLE, Protocol, ProtocolFacts
 from ..benchmarks.published import CAVEAT, beside_records, beside_table, footnote
 from ..benchmarks.published import beside as published_beside
 from ..files.json_text import dump_json
+from ..files.source import STDIN
 from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
@@ -52,8 +53,11 @@ def emit(
         The exit code: 3 if the metrics do not pass a gate, otherwise 0.
     """
     metric_set = same_metrics(runs)[0].metric_set
-    if output.by and not any(run.parts and run.parts.column == output.by for run in runs):
+    unsliced = [run.name for run in runs if output.by and not (run.parts and run.parts.column == output.by)]
+    if unsliced and len(unsliced) == len(runs):
         raise click.UsageError("--by requires a verb that scores caption files: score, chair")
+    if unsliced:
+        raise click.UsageError(f"--by {output.by}: scored without this column: {', '.join(unsliced)}")
     for gate in output.gates:
         gate.check(metric_set)
     check_worse(output.fail_worse, metric_set, len(runs), tested=output.resamples > 0)
@@ -88,7 +92,8 @@ def emit(
     for run in runs:
         for note in run.notes:
             output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
-    _print(results, _only(record, shown), output, beside, footnotes or ())
+    if output.output != STDIN:  # the results file is the only text on standard output, so it can be read
+        _print(results, _only(record, shown), output, beside, footnotes or ())
     level = 1 - results.runs[0].resampling.confidence
     return check_gates(record, output.gates, output.fail_worse, metric_set, level)
 

@@ -53,11 +53,12 @@ class Gate:
                 f"{option} {self.metric}: {which} is better, so this gate would reject good values; "
                 f"did you mean {other} {self.metric}={self.bound:g}?"
             )
-        if self.metric in metrics.plain_numbers or 0 <= self.bound <= 1:
+        lowest = -1 if self.metric in metrics.signed else 0
+        if self.metric in metrics.plain_numbers or lowest <= self.bound <= 1:
             return
         meant = f"; {self.bound:g} percent is {self.bound / 100:.2f}" if 1 < self.bound <= 100 else ""
         raise click.UsageError(
-            f"{option} {self.metric}={self.bound:g}: {self.metric} is a fraction between 0 and 1{meant}"
+            f"{option} {self.metric}={self.bound:g}: {self.metric} is a fraction between {lowest} and 1{meant}"
         )
 
 

@@ -60,7 +60,7 @@ def command(
     """Lists hallucinated and missed objects by label, and labels that are hallucinated together.
 
     Rates are shares of captions and are given with Wilson's 95 % intervals. A table contains the first --top labels,
-    whereas the tsv and json formats contain all labels.
+    whereas the tsv and json formats contain all labels that are mentioned or present.
     """
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)
@@ -88,7 +88,7 @@ refuse_engine(command, "the label by label table of one file is")
 def _tsv(systems: list[dict[str, Any]]) -> str:
     lines = [TSV_COLUMNS]
     for system in systems:
-        rows = {row["label"]: row for row in (*system["invented"], *system["missed"])}
+        rows = {row["label"]: row for row in (*system["invented"], *system["missed"], *system["labels"])}
         for row in rows.values():
             cells = {"system": " ".join(system["name"].split()), **row}
             lines.append([guarded(_cell(cells[column])) for column in TSV_COLUMNS])

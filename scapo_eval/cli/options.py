@@ -191,7 +191,8 @@ def output_options(command: Command) -> Command:
             "--output",
             type=OUTPUT,
             metavar="FILE",
-            help="Also write a results file (JSON with counts per image) for compare and report.",
+            help="Also write a results file (JSON with counts per image) for compare and report. With -, nothing"
+            " else is printed.",
         ),
         click.option(
             "--resamples",

@@ -275,8 +275,8 @@ class _Table:
             equal = tested.setdefault(f"within ±{points}", [])
             if row["p_equivalence"] < 0.05:
                 equal.append(f"{row['system']} in {row['metric']}")
-        if shown := "; ".join(f"{within}: {', '.join(equal)}" for within, equal in tested.items() if equal):
-            yield f"Equivalent to {rows[0]['baseline']} (two one-sided tests, p < 0.05) {shown}."
+        if found := "; ".join(f"{within}: {', '.join(equal)}" for within, equal in tested.items() if equal):
+            yield f"Equivalent to {rows[0]['baseline']} (two one-sided tests, p < 0.05) {found}."
         elif tested:
             yield f"No equivalence to {rows[0]['baseline']} {' or '.join(tested)} is shown."
 

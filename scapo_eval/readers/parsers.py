@@ -158,7 +158,8 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
     """Returns the name and the additional words of a parser, as written in signatures, such as ``default+oui=yes``."""
-    return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
+    given = {said: sorted({_composed(word).casefold() for word in words}) for said, words in (("yes", yes), ("no", no))}
+    return name + "".join(f"+{word}={said}" for said, words in given.items() for word in words)
 
 
 def parse_label(value: str) -> YesNo | None:

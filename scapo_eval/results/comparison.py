@@ -47,8 +47,9 @@ def compare(
         count. The test results are ``ci_low, ci_high, p_value, test`` and ``p_holm``, which is corrected for the
         number of systems that are compared on the metric. ``standard_error`` is the standard error of the difference,
         and ``detectable`` is the smallest difference that a sample of this size detects with a power of 80 %. If a
-        margin is given, each comparison also contains ``p_equivalence`` and the ``margin`` in the metric's unit. With ``allow_different``, each comparison also
-        contains ``differing``, which lists the differing fields of the two signatures.
+        margin is given, each comparison also contains ``p_equivalence`` and the ``margin`` in the metric's unit. With
+        ``allow_different``, each comparison also contains ``differing``, which lists the differing fields of the two
+        signatures.
 
     Raises:
         InputError: If the runs belong to different benchmarks, or were scored with different settings (for example

@@ -69,8 +69,8 @@ class MetricSet:
         return bool(self.columns)
 
     def margin(self, name: str, share: float, baseline: float | None) -> float:
-        """Returns a margin in the unit of a metric. The margin is given as a share of the metric's range or, for a plain
-        number without a range, of the baseline's value.
+        """Returns a margin in the unit of a metric. It is given as a share of the metric's range or, for a plain number
+        without a range, of the baseline's value.
         """
         return share * self.ranges.get(name, abs(baseline or 0.0)) if name in self.plain_numbers else share
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,9 @@ def labels_of(parts: Sequence[Parts]) -> Callable[[Any], str]:
     if len(numbers) < len(values) or len(set(numbers)) <= MOST_VALUES:
         return lambda value: "(none)" if value is None else str(value)
     cuts = sorted({float(cut) for cut in np.quantile(numbers, [0.25, 0.5, 0.75], method="higher")})
-    names = [f"below {cuts[0]:g}", *(f"{a:g} to below {b:g}" for a, b in zip(cuts, cuts[1:], strict=False))]
-    names.append(f"{cuts[-1]:g} and more")
+    digits = next(n for n in range(6, 18) if len({f"{cut:.{n}g}" for cut in cuts}) == len(cuts))  # 17 tell floats apart
+    bounds = [f"{cut:.{digits}g}" for cut in cuts]
+    names = [f"below {bounds[0]}", *(f"{a} to below {b}" for a, b in pairwise(bounds)), f"{bounds[-1]} and more"]
 
     def label(value: Any) -> str:
         return "(none)" if value is None else names[int(np.searchsorted(cuts, value, side="right"))]

@@ -132,7 +132,7 @@ def _alone(numbers: Floats, linears: Sequence[Linear], k: int) -> Floats:
 
 def _interaction(slices: Slices, baseline: Slices, metrics: MetricSet) -> Iterator[tuple[str, float | None, int]]:
     pairs = []
-    for value in slices.keys() & baseline.keys():
+    for value in sorted(slices.keys() & baseline.keys()):  # sums of floats depend on their order
         shared = sorted(set(slices[value].image_ids) & set(baseline[value].image_ids))
         if len(shared) >= MIN_SHARED_IMAGES:
             a, b = (linearized(table[value].select(shared), metrics) for table in (slices, baseline))

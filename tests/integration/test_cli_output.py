@@ -373,6 +373,12 @@ def test_labels_in_every_format(run: ScapoEval, world: Path) -> None:
         {"invented": "dog", "present": "cat", "captions": 30},
     ]
     assert system["invented_together"] == []
+    write(world / "right.jsonl", [{"image_id": k, "caption": caption} for k, caption in ((0, "A cat."), (1, "A dog."))])
+    _, out, _ = run("labels", "right.jsonl", "--truth", "truth.json")  # labels without a fault have a rate, too
+    rows = list(csv.DictReader(io.StringIO(out), delimiter="\t"))
+    assert [(row["label"], row["claims"], row["rate"]) for row in rows] == [("cat", "1", "0.0"), ("dog", "1", "0.0")]
+    (system,) = json.loads(run("labels", "right.jsonl", "--truth", "truth.json", "--json")[1])["systems"]
+    assert [row["label"] for row in system["labels"]] == ["cat", "dog"]
     _, out, _ = run("labels", "a.jsonl", "few.jsonl", "--truth", "truth.json")
     rows = list(csv.DictReader(io.StringIO(out), delimiter="\t"))
     assert [(r["system"], r["label"], r["rate"], r["missed"], r["miss_rate"]) for r in rows] == [

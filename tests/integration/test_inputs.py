@@ -316,6 +316,17 @@ def test_results_are_opened_once(world: Path, run: Run, monkeypatch: pytest.Monk
             assert counted() == sorted(word.split("=")[-1] for word in words if word.endswith(".json"))
 
 
+def test_standard_output_takes_one_thing(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    code, out, _ = run("captions.jsonl", *TRUTH, "-q", "-o", "-", "--json")
+    assert (code, json.loads(out)["format"]) == (0, "scapo-results/1")
+    (world / "a.json").write_text(out)
+    code, _, err = run("export", "a.json", "a.json", "--to", "eee", "-o", "-")
+    assert code == 2
+    assert "-o - takes one system" in err
+    assert not [*world.glob("-*")]
+
+
 @pytest.mark.usefixtures("hook")
 def test_a_faulty_file_is_opened_once_too(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world)

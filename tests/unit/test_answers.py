@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError
-from scapo_eval.readers.parsers import PARSERS, contains, first_word, is_answer, parse_label, parser, vlmevalkit
+from scapo_eval.readers.parsers import (
+    PARSERS,
+    contains,
+    first_word,
+    is_answer,
+    parse_label,
+    parser,
+    parser_identity,
+    vlmevalkit,
+)  # fmt: skip
 
 PIECES = ["yes", "No", " ", "\n", "**", "not", ".", ",", "1,2", "_", "/"]
 ANYTHING = st.text() | st.lists(st.sampled_from(PIECES)).map("".join)
@@ -69,6 +78,11 @@ def test_words_of_other_languages() -> None:
     assert list(map(parse, responses)) == ["yes", "yes", "no", "yes", None]
     assert parser("contains", no=["nein"])("Also nein") == "no"
     assert parser("default") is first_word
+
+
+def test_the_identity_of_words_is_that_of_their_set() -> None:
+    given = parser_identity("default", yes=["Oui", "sí", "oui"], no=["non"])
+    assert given == parser_identity("default", yes=["si\u0301", "OUI"], no=["non"]) == "default+oui=yes+sí=yes+non=no"
 
 
 @pytest.mark.parametrize(

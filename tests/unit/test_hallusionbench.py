@@ -160,6 +160,9 @@ def test_the_verb_its_results_and_their_comparison(own: str, tmp_path: Path) -> 
     first, second = load_results(results)
     assert compare([first, second]).comparisons[0]["metric"] == "a_acc"
     assert second.values["q_acc"] == 1
+    for bound, refused in (("-0.9", False), ("-1.5", True)):  # a difference of two fractions
+        done = CliRunner().invoke(cli, ["hallusionbench", own, "--fail-under", f"yes_bias={bound}"])
+        assert (done.exit_code == 2) == ("yes_bias is a fraction between -1 and 1" in done.output) == refused
     done = CliRunner().invoke(cli, ["hallusionbench", own, "--per-answer", str(evidence)], standalone_mode=False)
     records = [json.loads(line) for line in evidence.read_text().splitlines()]
     assert [(record["said"], record["correct"]) for record in records][4::2] == [("unknown", True), ("unknown", False)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from scapo_eval.benchmarks.faithscore import (
     settings_of,
 )
 from scapo_eval.benchmarks.mmhal import TYPES, Rating, mmhal_run, parse_rating, read_ratings
-from scapo_eval.cli.main import main
+from scapo_eval.cli.main import cli, main
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.results import Resampling
 
@@ -110,6 +111,16 @@ def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
     assert [found[f"{t}_hal"] for t in TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
     named = lines(tmp_path / "named.jsonl", [{"rating": 4, "question_type": "Holistic"}, {"rating": 2}])
     assert [rating.question_type for rating in read_ratings(named)] == ["holistic", None]
+
+
+def test_ids_pair_and_type_answers_in_any_order(tmp_path: Path) -> None:
+    records = [{"id": f"mmhal/{k}", "rating": k % 7} for k in range(1, 97)]
+    files = [lines(tmp_path / f"{k}.jsonl", each) for k, each in enumerate((records, records[::-1]))]
+    runs = [mmhal_run(path.stem, read_ratings(path)) for path in files]
+    assert runs[0].values == runs[1].values
+    assert runs[0].values["attribute_score"] == sum(k % 7 for k in range(1, 97, 8)) / 12
+    (row,) = (row for row in compare(runs).comparisons if row["metric"] == "mmhal_score")
+    assert (row["n_images"], row["n_differing"]) == (96, 0)
 
 
 def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
@@ -280,6 +291,13 @@ def test_settings_side_by_side() -> None:
     assert first.metrics["coco_cap_faithscore"].value == 0.5
     assert second.metrics["coco_cap_faithscore"].value is None
     assert faithscore_metrics(settings).plain_numbers == {"avg_facts", "detailed_avg_facts", "coco_cap_avg_facts"}
+
+
+def test_a_setting_is_given_once(tmp_path: Path) -> None:
+    files = [lines(tmp_path / f"{k}.jsonl", [{"id": 7, "facts": 1, "verified": 1}]) for k in "ab"]
+    said = CliRunner().invoke(cli, ["faithscore", *(f"x/detailed={file}" for file in files)])
+    assert said.exit_code == 2
+    assert "'x/detailed' appears twice" in said.output
 
 
 def test_an_answer_without_facts_has_no_share() -> None:

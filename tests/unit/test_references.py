@@ -105,6 +105,9 @@ def test_a_caption_that_is_a_reference_is_named_and_left_out(references: Referen
     assert without.hal_rate == 0.5  # nobody else names the couch
     assert without.counts["unknown"] == 1
     assert without.counts["word_captions"] == 1
+    by_label = {row["label"]: row for row in scapo_eval.labels(without).rows}
+    assert sum(row["hallucinated"] for row in by_label.values()) == without.counts["hallucinated"] == 1
+    assert by_label["couch"]["hallucinated"] == 1
     assert "self:left-out" in without.signature
     assert not any("also references of their own" in note for note in without.notes)
 

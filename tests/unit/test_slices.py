@@ -15,6 +15,7 @@ from scapo_eval.benchmarks.slicing import Slicer
 from scapo_eval.cli.main import cli
 from scapo_eval.results.counts import CountTable
 from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.parts import Parts, labels_of
 from scapo_eval.results.results import Resampling
 from scapo_eval.results.slices import Sliced
 
@@ -130,6 +131,36 @@ def test_files_of_one_system_each_are_sliced_alike(files: tuple[str, str, str], 
     (tmp_path / "base.json").write_text(json.dumps(document))
     said = CliRunner().invoke(cli, ["compare", *results])
     assert "per_image[0].by.rows: captions adds up to 121, but that of the images to 120" in str(said.exception)
+
+
+def test_large_numbers_keep_the_digits_that_tell_their_quarters_apart(tmp_path: Path) -> None:
+    parts = Parts("date", ("1",) * 20, tuple(range(20240101, 20240121)), np.ones((20, 1), dtype=np.int64))
+    assert list(parts.tables(("n",), labels_of([parts]))) == [
+        "below 20240106", "20240106 to below 20240111", "20240111 to below 20240116", "20240116 and more",
+    ]  # fmt: skip
+
+
+def test_tests_of_interaction_do_not_depend_on_the_order_of_slices() -> None:
+    class Alike(str):  # sets of equal hashes keep the order of insertion, as sets of strings keep that of a seed
+        def __hash__(self) -> int:
+            return 0
+
+    systems = sliced([[0.2] * 6, [0.22, 0.2, 0.18, 0.2, 0.25, 0.2]], 1, same_images=True).systems
+    orders = ("012345", "543210", "130254")
+    turned = [
+        Sliced("scene", {s: {Alike(k): each[k] for k in order} for s, each in systems.items()}) for order in orders
+    ]
+    assert len({row["p_value"] for each in turned for row in each.interactions(RATE) if row["baseline"]}) == 1
+
+
+def test_results_without_the_column_are_named(files: tuple[str, str, str], tmp_path: Path) -> None:
+    base, ours, truth = files
+    with_column, without = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    CliRunner().invoke(cli, ["score", base, "--truth", truth, "--by", "scene", "-o", with_column])
+    CliRunner().invoke(cli, ["score", ours, "--truth", truth, "-o", without])
+    said = CliRunner().invoke(cli, ["compare", with_column, without, "--by", "scene"])
+    assert said.exit_code == 2
+    assert "--by scene: scored without this column: ours" in said.output
 
 
 def test_what_cannot_be_sliced(files: tuple[str, str, str]) -> None:
