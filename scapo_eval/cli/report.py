@@ -57,6 +57,10 @@ class Inputs:
     allow_different: bool
     quiet: bool
 
+    def files(self) -> list[str]:
+        """Returns the files (or names of shipped files) that the options name."""
+        return [*filter(None, (self.truth, *self.scenes, self.vocabulary, self.dopa, self.dopa_vocabulary))]
+
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
         """Reads all inputs, each given as ``NAME=FILE`` or FILE. Progress and warnings are printed to standard
         error.
@@ -256,7 +260,7 @@ def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title:
     from ..report import html
     from ..report.watch import ReportServer, state_of
 
-    screen, paths = Screen(quiet=how.quiet), [path for _, path in map(split_name, inputs)]
+    screen, paths = Screen(quiet=how.quiet), [*(path for _, path in map(split_name, inputs)), *how.files()]
     quiet = replace(how, quiet=True)
 
     def make(state: str) -> bytes:

@@ -345,13 +345,19 @@ _CLAIM = ("claim", "true", "descriptive", "reference")
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
     """Returns the claims in the descriptions that contain the most false claims, and the answers about the reference
-    claims for these descriptions.
+    claims for these descriptions. Further descriptions of an image are numbered, so that they can be paired.
     """
+    seen: Counter[str] = Counter()
+    keys = {}
+    for judged in evidence.descriptions:
+        seen[judged.image] += 1
+        keys[id(judged)] = judged.image + (f" ({seen[judged.image]})" if seen[judged.image] > 1 else "")
     return {
         "name": evidence.name,
+        "left_out": max(0, len(evidence.descriptions) - CLAIMS_SHOWN),
         "descriptions": [
             {
-                "image": judged.image,
+                "key": keys[id(judged)],
                 "text": judged.text,
                 "rows": [dict(zip(_CLAIM, row, strict=True)) for row in judged.rows],
                 "unread": judged.unread,

@@ -435,10 +435,9 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
     if not any(rows.values()):
         raise InputError("nothing to draw: differences need two systems of one benchmark")
     style = style or Style()
-    order = sorted(
-        {row["system"]: row["difference"] for row in rows[chosen[-1]]}.items(), key=lambda item: item[1]
-    )  # ranked by the last metric, which is Cap. Score if available
-    names = [name for name, _ in order] if order else [run.name for run in group.runs[:0:-1]]
+    ranks = {row["system"]: row["difference"] for row in rows[chosen[-1]]}  # of Cap. Score, if available
+    drawn = {row["system"] for each in rows.values() for row in each}
+    names = [run.name for run in group.runs[:0:-1] if run.name in drawn - ranks.keys()] + sorted(ranks, key=ranks.get)  # type: ignore[arg-type]
     with style.applied():
         columns = 1 if style.narrow else len(chosen)
         panel_rows = len(chosen) if style.narrow else 1

@@ -372,6 +372,9 @@ def test_suspected_words_are_marked_and_saved_for_vocab(reader: Reader, tmp_path
     boxes = page.locator("#labels-view tbody input")
     marked = page.locator("#labels-view tbody input:checked").count()
     assert 0 < marked < boxes.count()
+    wrong = page.locator("#labels-view tbody tr:has(input:checked) > *:nth-child(4)").all_inner_texts()
+    assert int(wrong[0]) == max(map(int, wrong))  # the most hallucinated of all systems come first
+    assert int(wrong[-1]) == min(map(int, wrong))
     word, label = rows.last.locator("a").all_inner_texts()[:2]
     boxes.last.check()
     assert "marks=" in page.url
@@ -1061,6 +1064,26 @@ def test_claims_are_filtered_like_captions(browser: Any, tmp_path: Path) -> None
     page.click("#claims-more")
     assert page.locator("#claims .case").count() == 40
     opened.close()
+
+
+def test_every_description_of_an_image_is_shown_and_shares_need_all_descriptions(browser: Any, tmp_path: Path) -> None:
+    for system in ("base", "ours"):
+        rows = [
+            {"id": k, "image_id": k // 2, "claims": [f"{system} {k}."], "descriptive": [1], "verified": [k % 2]}
+            for k in range(2002)
+        ]
+        for name, some in ((system, rows[:4]), (f"many_{system}", rows)):
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    few = Reader(browser, make(tmp_path, "base.jsonl", "ours.jsonl"))
+    page = few.open("page=claims&system=ours&first=base")
+    assert "4 of 4 descriptions: 0 improved, 0 regressed. True claims: 50.0 → 50.0" in page.inner_text("#claims-count")
+    shown = [sorted(case.locator("mark").all_inner_texts()) for case in page.locator("#claims .case").all()]
+    assert sorted(shown) == [[f"base {k}.", f"ours {k}."] for k in range(4)]
+    few.close()
+    many = Reader(browser, make(tmp_path, "many_base.jsonl", "many_ours.jsonl"))
+    page = many.open("page=claims&system=many_ours&first=many_base")
+    assert page.inner_text("#claims-count") == "2,000 of 2,000 descriptions"
+    many.close()
 
 
 def test_claims_by_kind_are_marked_in_their_captions(browser: Any, tmp_path: Path) -> None:

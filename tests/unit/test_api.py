@@ -463,6 +463,15 @@ def test_a_list_of_files_is_refused_with_the_two_remedies(tmp_path: Path) -> Non
         scapo_eval.score(["A dog.", "A cat."], truth={1: ["dog"]})
 
 
+def test_differences_without_a_value_in_the_last_metric_are_drawn() -> None:
+    pytest.importorskip("matplotlib")
+    rows = [{"image_id": k, "caption": "A dog.", "objects": ["dog", "couch"]} for k in range(30)]
+    silent = [{**row, "caption": "Nothing."} for row in rows]  # no claim, so no rate of hallucinations
+    given = [scapo_eval.score(each, name=name) for name, each in (("base", rows), ("ours", rows), ("silent", silent))]
+    figure = scapo_eval.plots.differences(given, metrics=["cover_rate", "hal_rate"])
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["silent", "ours"]
+
+
 def test_figures_are_drawn_from_runs_as_from_results() -> None:
     pytest.importorskip("matplotlib")
     rows = [{"image_id": k, "caption": "A dog and a cat.", "objects": ["dog", "couch"]} for k in range(30)]

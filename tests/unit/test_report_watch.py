@@ -9,12 +9,14 @@ import re
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from scapo_eval.base.errors import InputError
+from scapo_eval.cli.main import cli
 from scapo_eval.report import Report, html, read_training_log
 from scapo_eval.report.watch import ReportServer, state_of
 
@@ -99,3 +101,30 @@ def test_a_file_of_a_page_asks_nobody(run: Path) -> None:
     text = html.page(Report(training_logs=(read_training_log(run),)), title="T").decode()
     assert "connect-src" not in text
     assert "data-state" not in text
+
+
+def test_files_of_options_change_the_state(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["truth", "scenes", "vocabulary", "dopa", "dopa-vocabulary"]
+    files = [run.parent / f"{run.name}-{name}.json" for name in options]
+    states: list[str] = []
+
+    class Server:
+        url = ""
+
+        def __init__(self, make: object, state: Callable[[], str], **settings: object) -> None:
+            self.state = state
+
+        def serve_forever(self) -> None:
+            states.append(self.state())
+            for file in files:
+                file.write_text("{}")
+                states.append(self.state())
+
+        def server_close(self) -> None:
+            pass
+
+    monkeypatch.setattr("scapo_eval.report.watch.ReportServer", Server)
+    given = [word for name, file in zip(options, files, strict=True) for word in (f"--{name}", str(file))]
+    said = CliRunner().invoke(cli, ["report", str(run), "--watch", *given])
+    assert said.exit_code == 0, said.output
+    assert len(set(states)) == 1 + len(files)

@@ -24,8 +24,8 @@ export function claimsPage(systems) {
   const form = byId("claims-controls"),
     f = form.elements,
     list = byId("claims-list");
-  const keys = [...new Set(systems.flatMap((s) => s.descriptions.map((each) => each.image)))];
-  const of = systems.map((s) => new Map(s.descriptions.map((each) => [each.image, each])));
+  const keys = [...new Set(systems.flatMap((s) => s.descriptions.map((each) => each.key)))];
+  const of = systems.map((s) => new Map(s.descriptions.map((each) => [each.key, each])));
   let rows = [],
     columns = [];
   for (const s of systems)
@@ -56,7 +56,7 @@ export function claimsPage(systems) {
     const total = own.filter(Boolean).length;
     byId("claims-count").textContent =
       `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")} descriptions` +
-      (columns.length > 1 ? said(pair) : "");
+      (columns.length > 1 && !columns.some((s) => systems[s].left_out) ? said(pair) : "");
     list.replaceChildren();
     more();
   }

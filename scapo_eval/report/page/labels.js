@@ -237,8 +237,7 @@ export function labelsPage(charts) {
       {
         title: "likely matcher error",
         left: true,
-        value: (form) =>
-          (suspected.has(formKey(form)) ? suspected.get(formKey(form))[2] : 0) + (isMarked(formKey(form)) ? 1 : 0),
+        value: (form) => (suspected.get(formKey(form))?.hallucinated ?? 0) + (isMarked(formKey(form)) ? 1 : 0),
         cell: mark,
       },
     ];
