@@ -338,7 +338,7 @@ BENCHMARK = Benchmark(
     help="""Scores MMHal-Bench ratings. Several files are compared with the first.
 
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
-    rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
+    rating or judge_text and optionally question_type and image_id or id. The judge itself runs elsewhere.
     """,
     metric_set=lambda columns: of_version(
         METRICS, columns, former=[column for column in COLUMNS if column != "informative_sum"]

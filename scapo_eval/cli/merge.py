@@ -38,7 +38,7 @@ def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
             if any(Path(folder, FOLDER).glob("round-*")):
                 echo(
                     f"scapo-eval: warning: {folder}: people's verdicts are merged, but not the rounds of its quality "
-                    "control, so the matrix has no bounds before new rounds (scapo-eval annotate qc sample)",
+                    "control, so the matrix has no bounds before new rounds (scapo-eval annotate qc draw)",
                     err=True,
                 )
     else:
