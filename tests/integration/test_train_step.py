@@ -221,6 +221,7 @@ def test_groups_that_exceed_a_pass_are_told_once(
         assert int(found[1]) > 60
 
 
+@pytest.mark.usefixtures("quiet_loggers")
 def test_a_derived_budget_is_in_the_files_of_the_run_and_is_kept_on_resuming(
     place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
