@@ -277,7 +277,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_request(place: Path, wo
     expected = {each.turns: done.text for each, done in zip(requests[:8], completed(words, requests[:8]), strict=True)}
     assert [found[id(each)].text for each in requests] == [expected[each.turns] for each in requests]
     assert sum("the server does not respond" in each for each in warnings) == 2  # at the start, and when it was killed
-    assert engine.card["server_version"] == f"vLLM {words.identity['vllm']}"
+    assert engine.card["server_version"] == f"vLLM {words.identity['vllm']} with {place / 'words'}"
     choices = ("yes", "no", "dog", "cat", "bus", "red", "two", "white")
     asked = [Request(each.turns, ONE_TOKEN, choices=choices) for each in requests[:8]]
     own = TransformersEngine(str(place / "words"), dtype="float32", device="cpu")
