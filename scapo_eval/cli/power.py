@@ -36,7 +36,12 @@ COLUMNS = (
 
 @click.command("power", cls=Verb)
 @click.argument("results", type=PLAIN, nargs=-1, required=True)
-@click.option("--difference", type=NumberRange(0, min_open=True), metavar="POINTS", help="True difference, in points or a plain number's own unit.")
+@click.option(
+    "--difference",
+    type=NumberRange(0, min_open=True),
+    metavar="POINTS",
+    help="True difference, in points or a plain number's own unit.",
+)
 @click.option(
     "--images", type=click.IntRange(1), metavar="N", help="Planned number of images.  [default: as in the pilot]"
 )
