@@ -39,9 +39,9 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     """
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     paths = [path for pattern in several for path in _matching(os.fspath(pattern))]
-    if len(set(paths)) < len(paths):
-        twice = next(path for path, number in Counter(paths).items() if number > 1)
-        raise InputError("the file is given twice", path=twice)
+    for path, number in Counter(paths).items():
+        if number > 1:
+            raise InputError("the file is given twice", path=path)
     return paths
 
 

@@ -537,7 +537,7 @@ def _completion(data: Any, words: tuple[str, ...] = ()) -> Completion:
     if not isinstance(choices, list):
         # OpenRouter and others report errors of their providers with HTTP 200
         told = isinstance(data, dict) and data.get("error")
-        raise ValueError(f"the server reports {_told(data)}" if told else "missing key 'choices'")
+        raise ValueError(f"the server reports {_error_message(data)}" if told else "missing key 'choices'")
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
         return Completion(error="the server's reply contains no message")
@@ -583,10 +583,10 @@ def _message(data: bytes) -> str:
         value: Any = parse_json(data)
     except ValueError:
         value = data.decode("utf-8", "replace")
-    return _told(value)
+    return _error_message(value)
 
 
-def _told(value: Any) -> str:
+def _error_message(value: Any) -> str:
     """Returns the message of an error from a reply."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:

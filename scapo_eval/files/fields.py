@@ -87,14 +87,14 @@ def image_of(value: object) -> str | None:
 MEDIA = {"bytes", "path"}  # of an image, a sound or a video
 
 
-def without_media(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Returns a value of a table as JSON can represent it. Media are replaced with their paths, and other binary data
     with None.
     """
     if isinstance(value, dict):
-        return value["path"] if value.keys() == MEDIA else {key: without_media(inner) for key, inner in value.items()}
+        return value["path"] if value.keys() == MEDIA else {key: plain_value(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return list(map(without_media, value))
+        return list(map(plain_value, value))
     if isinstance(value, bytes):
         return None
     return value if value is None or isinstance(value, (str, int, float)) else str(value)

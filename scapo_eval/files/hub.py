@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ..base.errors import InputError, in_one_line
-from .fields import MEDIA, without_media
+from .fields import MEDIA, plain_value
 from .json_text import dump_json
 from .source import HUB_REMEDY
 
@@ -140,4 +140,4 @@ def _column(column: Any) -> list[Any]:
 
     if pa.types.is_struct(column.type) and {field.name for field in column.type} == MEDIA:
         column = pc.struct_field(column, "path")
-    return list(map(without_media, column.to_pylist()))
+    return list(map(plain_value, column.to_pylist()))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..rewarding.batch import advantages_for_batch, load_reward
-from ..rewarding.functions import IMAGE_ID, image_of
+from ..rewarding.functions import IMAGE_ID, image_id_of
 
 
 @lru_cache(maxsize=2)
@@ -48,7 +48,7 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):
-        image = image_of(rollout.get("info"), rollout.get("answer"))
+        image = image_id_of(rollout.get("info"), rollout.get("answer"))
         if image is None:
             raise InputError(f"missing key '{IMAGE_ID}' in the rollout's info")
         if len(rollout["trajectory"]) != 1:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from ..base.errors import InputError, InputErrors
 from ..files.containers import open_rows
-from ..files.fields import without_media
+from ..files.fields import plain_value
 from ..files.files import iter_line_blocks
 from ..files.json_text import dump_json
 from ..files.source import Input, Source, is_remote
@@ -238,7 +238,7 @@ def _as_lines(source: Source, numbers: array[int]) -> Iterator[bytes]:
         return
     for number, record in open_rows(source, warn=lambda message: None):
         numbers.append(number)
-        values = ((key, without_media(value)) for key, value in record.items())
+        values = ((key, plain_value(value)) for key, value in record.items())
         yield dump_json({key: value for key, value in values if value is not None and value == value}) + b"\n"
 
 

@@ -5,6 +5,7 @@ its content.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -153,8 +154,9 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
                     found.append(judging.checked(file, name, advance))
     for benchmark_name in dict.fromkeys(filter(None, answered)):
         own = [(name, file) for name, file, its in zip(names, files, answered, strict=True) if its == benchmark_name]
-        if twice := next((name for k, (name, _) in enumerate(own) if name in dict(own[:k])), None):
-            raise InputError(f"system '{twice}' appears twice; name one of them: OTHER=FILE")
+        for name, number in Counter(name for name, _ in own).items():
+            if number > 1:
+                raise InputError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
         found += read_answer_evidence(benchmark_name, dict(own), settings.resampling, warn)
     _check_renaming(settings.names, [run.name for run, _ in found])
     runs = unique_names([run for run, _ in found])

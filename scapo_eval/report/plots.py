@@ -437,7 +437,8 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
     style = style or Style()
     ranks = {row["system"]: row["difference"] for row in rows[chosen[-1]]}  # of Cap. Score, if available
     drawn = {row["system"] for each in rows.values() for row in each}
-    names = [run.name for run in group.runs[:0:-1] if run.name in drawn - ranks.keys()] + sorted(ranks, key=ranks.get)  # type: ignore[arg-type]
+    unranked = [run.name for run in group.runs[:0:-1] if run.name in drawn - ranks.keys()]
+    names = [*unranked, *sorted(ranks, key=lambda name: ranks[name])]
     with style.applied():
         columns = 1 if style.narrow else len(chosen)
         panel_rows = len(chosen) if style.narrow else 1

@@ -7,13 +7,13 @@ response-level training. Token-level credit requires an adapter (docs/integratio
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..files.json_text import parse_json
 from ..matching.vocabulary import VocabularyGiven
 from ..truths.oracles import AnyOracle
 from .batch import log_metrics
@@ -111,7 +111,7 @@ class RewardFunction:
             return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))
         if completion is None:
             raise InputError("expected completions and image_id, completion and info, or doc and model_response")
-        image = image_of(given.get("info"), given.get(IMAGE_ID), given.get("answer"))
+        image = image_id_of(given.get("info"), given.get(IMAGE_ID), given.get("answer"))
         return self._one(image, text_of_completion(completion))
 
     def _many(self, images: Sequence[object], completions: Sequence[Any], log: Any) -> list[float | None]:
@@ -171,7 +171,7 @@ def _rows(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def image_of(info: object, *others: object) -> object:
+def image_id_of(info: object, *others: object) -> object:
     """Returns the image id in a response's ``info``, which verifiers' data sets may contain as JSON, or else the first
     of the other values that is not missing. Returns None if all are missing.
 
@@ -179,7 +179,7 @@ def image_of(info: object, *others: object) -> object:
     """
     if isinstance(info, str):
         with suppress(ValueError):
-            info = json.loads(info)
+            info = parse_json(info.encode())
     images = (info.get(IMAGE_ID) if isinstance(info, Mapping) else None, *others)
     return next((image for image in images if image is not None and str(image).strip()), None)  # 0 is an id
 
@@ -187,7 +187,7 @@ def image_of(info: object, *others: object) -> object:
 def _images_of_group(given: Mapping[str, Any]) -> list[object]:
     infos = _rows("infos", given["infos"])
     answers = _rows("answers", given.get("answers") or [None] * len(infos))
-    return [image_of(info, answer) for info, answer in zip(infos, answers, strict=True)]
+    return [image_id_of(info, answer) for info, answer in zip(infos, answers, strict=True)]
 
 
 def _first_text(response: Any) -> object:

@@ -326,11 +326,13 @@ class JudgedOracle:
 
     def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
         """Returns the values of n cells; see :class:`Oracle`. The labels are those of the ground truth."""
-        truth = self.truth
-        states = [
-            -1 if truth is None or row < 0 else truth.state(truth.image_ids[row], label)
-            for row, label in zip(_rows(truth, image_ids), labels, strict=True)
-        ]
+        truth, states = self.truth, [-1] * len(image_ids)
+        if truth is not None:
+            rows = truth.find_rows(image_ids).tolist()
+            states = [
+                -1 if row < 0 else truth.state(truth.image_ids[row], label)
+                for row, label in zip(rows, labels, strict=True)
+            ]
         return self.completed(states, image_ids, labels)
 
     def completed(self, states: Sequence[float], image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
@@ -370,10 +372,6 @@ class JudgedOracle:
                 stream.write(b"".join(dump_json(row) + b"\n" for row in rows))
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", path=self.path) from None
-
-
-def _rows(truth: PresenceOracle | None, image_ids: Sequence[str]) -> list[int]:
-    return [-1] * len(image_ids) if truth is None else truth.find_rows(image_ids).tolist()
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,10 @@ def test_a_run_that_keeps_the_best_of_another_metric_exports_its_own(
 ) -> None:
     scores = {0: (0.1, 0.9), 1: (0.9, 0.8), 2: (0.2, 0.1), 3: (0.3, 0.2)}
     names = ("evaluation_cap_score", "evaluation_hal_rate")
-    evaluate = lambda self, step: dict(zip(names, scores[step], strict=True))  # noqa: E731
+
+    def evaluate(self: Any, step: int) -> dict[str, float]:
+        return dict(zip(names, scores[step], strict=True))
+
     monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
     settings = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1", "run.steps=3")
     assert main(lab.run("run", *settings, "run.keep_best=cap_score", "run.steps=1")) == 0
