@@ -97,11 +97,11 @@ class JudgedClaims:
             InputErrors: If the file has faulty records.
         """
         scenes = Scenes.load(path, vocabulary)
-        of_images = ((image.image_id, scenes.scenes.get(image.image_id)) for image in images)
+        of_images = ((image.image_id, scenes.id_of(image.image_id)) for image in images)
         states = {
-            image: {claim: state for claim, state in (scene.answers or {}).items() if claim[0] in kinds}
-            for image, scene in of_images
-            if scene is not None
+            image: {claim: state for claim, state in (scenes.scenes[own].answers or {}).items() if claim[0] in kinds}
+            for image, own in of_images
+            if own is not None
         }
         if not any(states.values()):
             raise InputError(f"no judged claims about the images (kinds: {', '.join(kinds)})", path=path)

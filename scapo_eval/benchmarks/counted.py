@@ -48,6 +48,8 @@ class CountedBenchmark(Benchmark):
         plain_numbers: Names of the metrics that are not fractions.
         signed: Names of the metrics in [-1, 1], such as differences of two fractions.
         at_most: Pairs of columns in which the first count never exceeds the second count.
+        ranges: Mapping from plain numbers to the width of their range (6 for a rating from 0 to 6). With
+            ``--equivalence``, a point is a hundredth of the range or, without a range, of the first system's value.
         version: Version of the counting rules, for the signature. Runs of different versions are not compared.
 
     Example:
@@ -69,6 +71,7 @@ class CountedBenchmark(Benchmark):
     plain_numbers: Sequence[str] = ()
     signed: Sequence[str] = ()
     at_most: Sequence[tuple[str, str]] = ()
+    ranges: Mapping[str, float] = field(default_factory=dict)
     version: str = ""
     files: str = "records"
 
@@ -82,6 +85,7 @@ class CountedBenchmark(Benchmark):
             frozenset(self.plain_numbers),
             tuple(self.at_most),
             signed=frozenset(self.signed),
+            ranges=self.ranges,
         )
         object.__setattr__(self, "metric_set", lambda columns: metrics)
         object.__setattr__(self, "score", self._score)

@@ -68,6 +68,10 @@ class Inputs:
         if not self.scenes and self.kinds != _ALL_KINDS:
             raise click.UsageError("--kinds requires --scenes FILE")
         split = [split_name(argument) for argument in inputs]
+        given: dict[str, str] = {}
+        for name, path in split:
+            if name is not None and given.setdefault(path, name) != name:
+                raise click.UsageError(f"'{path}' is given under two names: {given[path]}, {name}")
         settings = Settings(
             truth=self.truth,
             scenes=self.scenes,
@@ -78,7 +82,7 @@ class Inputs:
             scoring=scoring,
             trails=self.trail,
             names=_renamings(self.name),
-            given={path: name for name, path in split if name is not None},
+            given=given,
             resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
             by=self.by,

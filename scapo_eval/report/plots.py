@@ -456,7 +456,8 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
                 axes.plot(value, y, "o", ms=4, color=color, mfc=style.paper if better is None else color)
             arrow = "" if higher is None else " (right is better)" if higher else " (left is better)"
             title = metric_name(name) + reader_mark(name, [str(run.signature) for run in group.runs])
-            axes.set(title=title, xlabel="points" + arrow, ylim=(-0.6, len(names) - 0.4))
+            unit = "points" if scale == 100 else "difference"
+            axes.set(title=title, xlabel=unit + arrow, ylim=(-0.6, len(names) - 0.4))
             shown = names if n % columns == 0 else [""] * len(names)
             axes.set_yticks(range(len(names)), shown)
             axes.tick_params(axis="y", length=0)

@@ -277,7 +277,8 @@ def _present(label: str) -> Claim:
 
 def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOracle:
     """Returns a presence oracle that is computed from scene graphs. If several sources contain an image, the first of
-    these sources that contains annotations is used.
+    these sources that contains annotations is used. The folder and the extension of the image may differ between the
+    sources (:meth:`Scenes.id_of`).
 
     A label is present if the source lists an object with the label or a count above 0. A label is absent if the source
     annotates all objects with the label and lists none. All labels that are neither present nor absent are unknown.
@@ -294,6 +295,11 @@ def presence_in(scenes: Sequence[Scenes], vocabulary: Vocabulary) -> PresenceOra
         for image, graph in of_file.scenes.items():
             if not _is_annotated(graphs.get(image)):
                 graphs[image] = graph
+    for image, graph in graphs.items():
+        if not _is_annotated(graph):  # another source may annotate the image under the name of its file
+            own = ((of_file, of_file.id_of(image)) for of_file in scenes)
+            named = (of_file.scenes[other] for of_file, other in own if other is not None)
+            graphs[image] = next(filter(_is_annotated, named), graph)
     states = np.full((len(graphs), len(vocabulary.labels)), UNKNOWN, dtype=np.int8)
     for row, scene in enumerate(graphs.values()):
         known = {**dict.fromkeys(scene.complete, FALSE), **{label: int(n > 0) for label, n in scene.counts.items()}}

@@ -20,8 +20,10 @@ pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval import ClaimExtractor, ClaimOracle, Scenes, Vocabulary  # noqa: E402
+from scapo_eval.annotate.coarse import JudgedClaims  # noqa: E402
 from scapo_eval.annotate.store import Store  # noqa: E402
-from scapo_eval.claiming.claim import asked_as  # noqa: E402
+from scapo_eval.claiming.claim import KINDS, asked_as  # noqa: E402
+from scapo_eval.inference.sources import ImageFile  # noqa: E402
 
 Run = Callable[..., tuple[int, str, str]]
 Start = Callable[..., str]
@@ -222,6 +224,9 @@ def test_judged_claims_and_an_earlier_matrix_are_not_asked_again(run: Run, start
     assert judges == {"judged.jsonl", "judge"}
     check(run, folder, lambda row: "white" in row["claim"], "--random", 200)
     assert run("annotate", "finalize", folder / "run", "-o", folder / "old.npz")[0] == 0
+    by_file_name = [ImageFile(name := f"val/{k}.jpg", name, name) for k in range(1, IMAGES + 1)]
+    of_files = JudgedClaims.load(str(folder / "judged.jsonl"), by_file_name, VOCABULARY, KINDS)
+    assert sum(map(len, of_files.states.values())) == len(store.claims)
 
     write(folder / "c.jsonl", [{"image_id": 1, "caption": "A green car."}])
     more = ("annotate", "coarse", images, "--captions", folder / "c.jsonl", "--judged", folder / "old.npz")

@@ -138,6 +138,7 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
             "system 'x' not found, so it cannot be renamed (there are base, ours)",
         ),
         (["report", "results.json", "--name", "x"], "expected --name OLD=NEW, got 'x'"),
+        (["report", "x=base.jsonl", "y=base.jsonl"], "'base.jsonl' is given under two names: x, y"),
         (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: file not found"),
         (["report", "results.json", "--thumbnails", "-o", "r.html"], "--thumbnails requires the folder"),
         (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: pictures of these images not found"),

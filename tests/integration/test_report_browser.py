@@ -1200,6 +1200,22 @@ def test_many_systems_are_ranked_and_named_apart(browser: Any, tmp_path: Path) -
     opened.close()
 
 
+def test_systems_within_one_point_have_axes_whose_ticks_differ(browser: Any, tmp_path: Path) -> None:
+    for name, every in (("a.jsonl", 100), ("b.jsonl", 90)):
+        rows = [
+            {"image_id": i, "caption": "A dog." + " A car." * (i % every == 0), "objects": ["dog", "cat"]}
+            for i in range(900)
+        ]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    opened = Reader(browser, make(tmp_path, "a.jsonl", "b.jsonl", "--resamples", "200"))
+    svg = opened.open("page=frontier").locator("#frontier svg.chart").first
+    for anchor in ("middle", "end"):
+        ticks = svg.locator(f"line.grid + text.faint[text-anchor={anchor}]").all_text_contents()
+        assert len(ticks) >= 3
+        assert len(set(ticks)) == len(ticks)
+    opened.close()
+
+
 @pytest.mark.parametrize("option", [(), ("--thumbnails",)])
 def test_pictures_are_shown_from_disk_or_from_the_page(browser: Any, tmp_path: Path, option: tuple[str, ...]) -> None:
     image = pytest.importorskip("PIL.Image")

@@ -213,6 +213,15 @@ def test_answers_of_a_judge_hide_no_annotations(judge_first: bool) -> None:
     assert [note for note in without.notes if "have no ground truth" in note]
 
 
+def test_annotations_are_found_by_the_name_of_the_file() -> None:
+    """A judge's answers name the image with its extension, and the scene graph names it without."""
+    judged = [{"image_id": "val/7.jpg", "objects": [], "claims": JUDGED}]
+    sources = [Scenes.load(Records("s", records), VOCABULARY) for records in (judged, [DOG_ON_COUCH])]
+    presence = presence_in(sources, VOCABULARY)
+    assert [presence.state("val/7.jpg", label) for label in ("dog", "couch", "bus")] == [1, 1, -1]
+    assert [presence.state(7, label) for label in ("dog", "couch", "bus")] == [1, 1, -1]
+
+
 def test_answers_about_colors_say_nothing_about_presence() -> None:
     red = {"kind": "attribute", "label": "dog", "value": "red", "answer": "no"}
     records = [[DOG_ON_COUCH], [{"image_id": 7, "objects": [], "claims": [red]}]]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from scapo_eval.base.errors import InputError
 from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.counted import CountedBenchmark
 from scapo_eval.benchmarks.yesno import yesno_metrics
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
@@ -368,6 +369,15 @@ def test_the_joint_verdict_needs_all_its_parts() -> None:
     worse = verdict(base, silent)
     assert worse["p_better"] < 0.001 < 0.05 < worse["p_not_worse"]
     assert verdict(base, captions(2000, 3, hal=0.2))["p_better"] > 0.05
+
+
+def test_the_range_of_an_own_benchmarks_rating_is_its_unit() -> None:
+    stars = CountedBenchmark(
+        name="stars", count=lambda record: {"all": 1, "stars": record["stars"]}, columns=("stars", "all"),
+        formulas={"stars": ratio("stars", "all")}, plain_numbers=("stars",), ranges={"stars": 5},
+    )  # fmt: skip
+    assert stars.metric_set is not None
+    assert stars.metric_set(stars.columns).margin("stars", 0.01, baseline=2.0) == 0.05
 
 
 def test_a_margin_is_a_share_of_the_range_or_of_the_baseline() -> None:

@@ -17,6 +17,11 @@ export function ticks(low, high, count = 6) {
   return out;
 }
 /**
+ * A fraction at a tick in percent, with as many digits as it needs, so that neighbouring ticks never read alike.
+ * @param {number} v
+ */
+export const percentTick = (v) => String(+(100 * v).toFixed(4));
+/**
  * @param {number[][]} points
  */
 export const path = (points) =>

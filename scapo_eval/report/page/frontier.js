@@ -1,6 +1,6 @@
 // The frontier: coverage over hallucination, one point a system, and four corners around the baseline.
 
-import { path, ticks } from "./axes.js";
+import { path, percentTick, ticks } from "./axes.js";
 import { asideNames, baselines, isAside } from "./baseline.js";
 import { draw, el } from "./dom.js";
 import { doorOf } from "./doors.js";
@@ -82,12 +82,12 @@ export function frontier(figure, plane, iso, options) {
   for (const v of ticks(x0, x1, W < 520 ? 4 : 7))
     axes.append(
       draw("line", { class: "grid", x1: X(v), x2: X(v), y1: box.top, y2: box.bottom }),
-      draw("text", { class: "faint", x: X(v), y: box.bottom + 16, "text-anchor": "middle" }, percent(v, 0)),
+      draw("text", { class: "faint", x: X(v), y: box.bottom + 16, "text-anchor": "middle" }, percentTick(v)),
     );
   for (const v of ticks(y0, y1))
     axes.append(
       draw("line", { class: "grid", x1: box.left, x2: box.right, y1: Y(v), y2: Y(v) }),
-      draw("text", { class: "faint", x: box.left - 6, y: Y(v) + 4, "text-anchor": "end" }, percent(v, 0)),
+      draw("text", { class: "faint", x: box.left - 6, y: Y(v) + 4, "text-anchor": "end" }, percentTick(v)),
     );
   const [across, up] = plane.axes;
   axes.append(

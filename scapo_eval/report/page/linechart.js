@@ -1,6 +1,6 @@
 // Line charts of a few values, such as histograms.
 
-import { path, ticks } from "./axes.js";
+import { path, percentTick, ticks } from "./axes.js";
 import { draw, el } from "./dom.js";
 import { color } from "./systems.js";
 
@@ -30,7 +30,7 @@ export function curve(title, series, { width, height }) {
   for (const v of ticks(0, y1, 4))
     svg.append(
       draw("line", { class: "grid", x1: box.left, x2: box.right, y1: Y(v), y2: Y(v) }),
-      draw("text", { class: "faint", x: box.left - 6, y: Y(v) + 4, "text-anchor": "end" }, shown(v)),
+      draw("text", { class: "faint", x: box.left - 6, y: Y(v) + 4, "text-anchor": "end" }, percentTick(v)),
     );
   for (const v of ticks(x0, x1, 4))
     svg.append(draw("text", { class: "faint", x: X(v), y: H - 6, "text-anchor": "middle" }, String(+v.toPrecision(3))));
