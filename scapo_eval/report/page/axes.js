@@ -17,7 +17,7 @@ export function ticks(low, high, count = 6) {
   return out;
 }
 /**
- * A fraction at a tick in percent, with as many digits as it needs, so that neighbouring ticks never read alike.
+ * A fraction at a tick in percent, with as many digits as it needs, so that neighboring ticks never read alike.
  * @param {number} v
  */
 export const percentTick = (v) => String(+(100 * v).toFixed(4));
