@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -160,6 +161,8 @@ def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> N
             faults.add(InputError(f"id '{item}' matches no item of {judgements.source}", path=source, line=number))
         elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             faults.add(InputError(f"'{key}' must be a number, got {short_repr(value)}", path=source, line=number))
+        elif value is not None and math.isinf(value):
+            faults.add(InputError(f"'{key}' must be finite, got {value}", path=source, line=number))
         else:
             given.add(str(item))
             scores[place[str(item)]] = np.nan if value is None else value

@@ -202,6 +202,7 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         (rows(), {"references": {0: ["A dog."]}}, "38 items have no references, image '1' for example"),
         (rows(), {"scores": {"x": [{"id": 99, "score": 1}]}}, "id '99' matches no item"),
         (rows(), {"scores": {"x": [{"id": 0, "score": None}]}}, "no item of"),
+        (rows(), {"scores": {"x": [{"id": 0, "score": float("-inf")}]}}, "'score' must be finite, got -inf"),
         (rows(), {"scores": {"x": [{"id": k, "score": k} for k in range(20)]}}, "20 items have both"),
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
         (rows(), {"half": "both"}, "half must be one of"),
