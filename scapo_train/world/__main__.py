@@ -23,10 +23,9 @@ from scapo_eval.base.errors import ScapoError
 from scapo_eval.base.text import printable
 
 from .. import interrupts_are_errors
-from ..config import load
 from ..monitoring.log import show_messages
 from . import grid
-from .experiment import ALIASES, KERNELS, MAIN, SCHEMES, TABLE_1, Trial, perform
+from .experiment import ALIASES, KERNELS, MAIN, SCHEMES, TABLE_1, Trial, check_settings, perform
 from .grid import at_least
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
@@ -119,8 +118,8 @@ def _experiment(arguments: list[str]) -> int:
         return 0
     from .report import write
 
-    for trial in trials:  # report invalid settings and contradictions with the scheme before anything is drawn
-        load("qwen2_5_vl_7b", [*SCHEMES[trial.scheme].settings, *trial.settings])
+    for trial in trials:
+        check_settings(trial.scheme, trial.settings)
     perform(world, given.output, trials, steps, lessons, given.jobs)
     print(write(world, given.output / world.name))
     return 0

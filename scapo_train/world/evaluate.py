@@ -24,7 +24,7 @@ from scapo_eval.report.data import ISO_LEVELS, iso_curve
 from scapo_eval.report.plots import COLORS, Style, panels, picture_format, save
 
 from .experiment import SCHEMES, Trial
-from .grid import START, Cell, Hypothesis, Key, Registration, Result, load_registration, read_results
+from .grid import FRONTIER, START, Cell, Hypothesis, Key, Registration, Result, load_registration, read_results
 from .report import SchemeRow, markdown, mean_and_margin, paired, table
 
 Points = NDArray[np.float64]
@@ -85,7 +85,7 @@ def values_of(hypothesis: Hypothesis, registration: Registration, rows: Mapping[
     For the claim ``below``, the result contains the values of the scheme instead of differences.
     """
     metric, responses = hypothesis.metric, hypothesis.responses
-    if metric in ("area", "matched"):
+    if metric in FRONTIER:
         ours, theirs = (
             _points(registration.families[name], rows, responses) for name in (hypothesis.scheme, hypothesis.other)
         )
@@ -400,7 +400,7 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
     cells = [cell for cell in registration.cells if rows_of(cell, results)]
     columns = min(len(cells), COLUMNS)
     lines = -(-len(cells) // COLUMNS)
-    with Style(4.8 * columns).applied(), open(path, "wb") as stream:
+    with Style(4.8 * columns).applied(), atomic_write(path) as stream:
         figure, places = panels(4.8 * columns, 4.4 * lines, lines, columns)
         for axes in places[len(cells) :]:
             axes.remove()
@@ -414,6 +414,8 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
             for name, row in rows.items():
                 rates = [row.values("sampled", rate) for rate in ("hal_rate", "cover_rate")]
                 seeds = sorted(rates[0].keys() & rates[1].keys())
+                if not seeds:  # without a claim, there is no Hal. Rate
+                    continue
                 points = np.array([[values[seed] for values in rates] for seed in seeds])
                 axes.plot(points[:, 0], points[:, 1], ".", ms=3, color=looks[name][1], alpha=0.5)
                 means[name] = points.mean(0)
@@ -424,7 +426,8 @@ def draw(path: Path, registration: Registration, results: Mapping[Key, Result]) 
                     axes.plot(line[:, 0], line[:, 1], "-", lw=0.8, color="#55606c", zorder=1)
             axes.set(title=f"{cell.name}, sampled", xlabel="Hal. Rate, %", ylabel="Cover Rate, %")
             axes.set(xlim=(0, 50), ylim=(0, 100))
-            axes.legend(fontsize=7, loc="lower right")
+            if means:
+                axes.legend(fontsize=7, loc="lower right")
         save(figure, stream, picture_format(str(path)))
 
 
@@ -437,8 +440,10 @@ def command(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     registration = load_registration(given.registration)
     results = read_results(given.results or given.registration.with_suffix(".jsonl"))
-    words = f"python -m scapo_train.world evaluate {given.registration.as_posix()} --page"
-    picture = f"images/{given.registration.stem}.svg" if results else ""
+    others = f" --results {given.results.as_posix()}" if given.results else ""
+    words = f"python -m scapo_train.world evaluate {given.registration.as_posix()}{others} --page"
+    finished = any(rows_of(cell, results) for cell in registration.cells)
+    picture = f"images/{given.registration.stem}.svg" if finished else ""
     if given.page is None:
         print(registered_table(registration), decisions_table(decide(registration, results)), sep="\n\n")
         return 0

@@ -224,6 +224,21 @@ class Measured:
     greedy: Rates
 
 
+_OF_THE_TRIAL = ("run.output", "run.seed", "run.steps")
+
+
+def check_settings(scheme: str, settings: Sequence[str]) -> None:
+    """Checks the settings of trials before anything is drawn.
+
+    Raises:
+        InputError: If a setting is invalid, contradicts the scheme, or differs for each trial.
+    """
+    for setting in settings:
+        if (key := setting.partition("=")[0].strip()) in _OF_THE_TRIAL:
+            raise InputError(f"{key} is not a setting of trials, because it follows from the seed and the steps")
+    load("qwen2_5_vl_7b", [*SCHEMES[scheme].settings, *settings])
+
+
 def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, lessons: Lessons, jobs: int) -> None:
     """Draws the pictures of each seed, trains the start models, runs the trials, and generates captions for the
     held-out pictures.

@@ -17,9 +17,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
@@ -34,7 +35,7 @@ from scapo_eval.files.json_text import dump_json
 from scapo_eval.files.locks import try_lock
 
 from ..config import parse_toml
-from .experiment import SCHEMES, Measured, Trial, describe, measure, one_thread, prepare, train
+from .experiment import SCHEMES, Measured, Rates, Trial, check_settings, describe, measure, one_thread, prepare, train
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 from .shorten import Shortening
@@ -204,25 +205,24 @@ def load_registration(path: Path) -> Registration:
     """Reads and checks a registration.
 
     Raises:
-        InputError: If the registration is invalid or contains the name of an unknown world, scheme or metric.
+        InputError: If the registration is invalid, or its trials cannot be run or compared, for example because it
+            contains the name of an unknown world, scheme or metric.
     """
     try:
         found = msgspec.convert(parse_toml(read_bytes(path), str(path)), Registration)
     except msgspec.ValidationError as error:
         raise InputError(f"not a valid registration: {error}", path=str(path)) from None
-    cells, reasons = {cell.name: cell for cell in found.cells}, list[str]()
-    for cell in found.cells:
-        if cell.world not in WORLDS:
-            reasons.append(f"cell '{cell.name}': unknown world '{cell.world}'")
-    for cell in found.cells:
-        reasons += [f"cell '{cell.name}': unknown scheme '{name}'" for name in cell.schemes if name not in SCHEMES]
+    cells = {cell.name: cell for cell in found.cells}
+    reasons = [f"cell '{cell.name}': {fault}" for cell in found.cells for fault in _faults_of_cell(cell)]
+    for named in (found.cells, found.hypotheses):
+        numbers = Counter(each.name for each in named)
+        reasons += [f"the name '{name}' is used twice" for name, number in numbers.items() if number > 1]
     for claimed in found.hypotheses:
         if claimed.cell not in cells:
             reasons.append(f"hypothesis {claimed.name}: unknown cell '{claimed.cell}'")
             continue
-        known = tuple(found.families) if claimed.metric in FRONTIER else (*cells[claimed.cell].schemes, START)
-        wanted = (claimed.scheme, *((claimed.other,) if claimed.claim != "below" else ()))
-        reasons += [f"hypothesis {claimed.name}: '{name}' is not in its cell" for name in wanted if name not in known]
+        faults = _faults_of_claim(claimed, cells[claimed.cell], found.families)
+        reasons += [f"hypothesis {claimed.name}: {fault}" for fault in faults]
     reasons += [
         f"family '{family}': unknown scheme '{name}'"
         for family, names in found.families.items()
@@ -230,11 +230,44 @@ def load_registration(path: Path) -> Registration:
         if name not in (*SCHEMES, START)
     ]
     if reasons:
-        raise InputError("; ".join(reasons), path=str(path))
+        raise InputError("; ".join(dict.fromkeys(reasons)), path=str(path))
     return found
 
 
 FRONTIER = ("area", "matched")
+
+
+def _faults_of_cell(cell: Cell) -> Iterator[str]:
+    if cell.world not in WORLDS:
+        yield f"unknown world '{cell.world}'"
+    if not 0 <= cell.seeds[0] <= cell.seeds[1]:
+        yield f"{cell.seeds[0]} to {cell.seeds[1]} are not seeds"
+    if cell.steps < 1:
+        yield "steps must be at least 1"
+    for name in cell.schemes:
+        if name not in SCHEMES:
+            yield f"unknown scheme '{name}'"
+        elif cell.settings:
+            try:
+                check_settings(name, cell.settings)
+            except InputError as error:
+                yield str(error)
+
+
+def _faults_of_claim(claimed: Hypothesis, cell: Cell, families: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    is_frontier, compares = claimed.metric in FRONTIER, claimed.claim != "below"
+    if not is_frontier and claimed.metric not in {rate.name for rate in fields(Rates)}:
+        yield f"unknown metric '{claimed.metric}'"
+    if is_frontier and not compares:
+        yield f"'{claimed.metric}' compares two families"
+    if len(cell.numbers) < 2:
+        yield "a test needs at least two seeds"
+    for name in (claimed.scheme, claimed.other) if compares else (claimed.scheme,):
+        if is_frontier and not families.get(name):
+            yield f"'{name}' is not a family"
+            continue
+        schemes = families[name] if is_frontier else (name,)
+        yield from (f"'{each}' is not in its cell" for each in schemes if each not in (*cell.schemes, START))
 
 
 def read_results(path: Path) -> dict[Key, Result]:

@@ -253,7 +253,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[SchemeRow]) -> 
             schemes.
     """
     schemes = found[1:]
-    with Style(9.6).applied(), open(path, "wb") as stream:
+    with Style(9.6).applied(), atomic_write(path) as stream:
         figure, places = panels(9.6, 7.6, 2, 2)
         for axes, (name, title) in zip(places, _FIGURES, strict=False):
             for scheme in (scheme for scheme in schemes if not SCHEMES[scheme.trials[0].scheme].foreign):

@@ -120,6 +120,19 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
         ('other = "f_half"', 'other = "stop"', "'stop' is not in its cell"),
         ("[families]", "[families]\nmore = ['x']", "family 'more': unknown scheme 'x'"),
         ("title =", "titel =", "not a valid registration"),
+        ('metric = "cap_score"', 'metric = "cap"', "hypothesis H1: unknown metric 'cap'"),
+        ("[7401, 7424]", "[7424, 7401]", "cell 'plain': 7424 to 7401 are not seeds"),
+        ("[7401, 7424]", "[-1, 7424]", "cell 'plain': -1 to 7424 are not seeds"),
+        ("[7401, 7424]", "[7401, 7401]", "hypothesis H1: a test needs at least two seeds"),
+        ("[7401, 7424]", "[7401, 7424]\nsteps = 0", "cell 'plain': steps must be at least 1"),
+        ("[7401, 7424]", "[7401, 7424]\nsettings = ['loss.kll=1']", "cell 'plain': --set: unknown key loss.kll"),
+        ("[7401, 7424]", "[7401, 7424]\nsettings = ['run.steps=1']", "run.steps is not a setting of trials"),
+        ('name = "crowded"', 'name = "plain"', "the name 'plain' is used twice"),
+        ('name = "H2"', 'name = "H1"', "the name 'H1' is used twice"),
+        ('metric = "cap_score"', 'metric = "area"', "hypothesis H1: 'scapo' is not a family"),
+        ('["r_h_half", "scapo"', '["stop", "scapo"', "hypothesis H4: 'stop' is not in its cell"),
+        ('["r_h_half", "scapo", "r_h_double"]', "[]", "hypothesis H4: 'SCAPO' is not a family"),
+        ('metric = "repeats"', 'metric = "area"', "hypothesis H13: 'area' compares two families"),
     ],
 )
 def test_a_faulty_registration_is_refused(
@@ -208,6 +221,22 @@ def test_a_page_says_what_failed_and_what_is_missing() -> None:
     assert "- cap, `plain`, seed 2: runs/x: no memory" in text
     assert "1 of 4 seeds are complete." in text
     assert "| H | `plain`, sampled: Cap. Score of SCAPO is higher" in text
+
+
+def test_a_page_is_written_although_trials_failed_or_made_no_claims(tmp_path: Path) -> None:
+    registered, kept, made = tmp_path / "table1.toml", tmp_path / "other.jsonl", tmp_path / "page.md"
+    registered.write_bytes((TRIALS / "table1.toml").read_bytes())
+    [block, *_] = grid.blocks_of(grid.load_registration(registered))
+    arguments = ["evaluate", str(registered), "--results", str(kept), "--page", str(made)]
+    grid.append(kept, [Result(key, grid.design_of(key), failed="no memory") for key in block])
+    assert main(arguments) == 0
+    assert "![" not in made.read_text()
+    assert f"table1.toml --results {kept.as_posix()} --page {made.as_posix()} -->" in made.read_text()
+    silent = Rates(None, 0.0, 0.0, 1.0, None, 0.0)
+    grid.append(kept, [Result(key, grid.design_of(key), Measured(silent, silent)) for key in block])
+    assert main(arguments) == 0
+    assert "(images/table1.svg)" in made.read_text()
+    assert (tmp_path / "images" / "table1.svg").stat().st_size
 
 
 @pytest.mark.parametrize("path", sorted(TRIALS.glob("*.toml")), ids=lambda path: path.stem)

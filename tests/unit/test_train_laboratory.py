@@ -200,6 +200,7 @@ def test_the_folder_of_a_trial_tells_what_it_was(tmp_path: Path) -> None:
         (["--vary", "kl"], "'kl' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1"),
         (["--vary", "loss.kll=1"], "kll"),
         (["--vary", "optim.lr=0.1,fast"], "fast"),
+        (["--vary", "run.steps=10,20"], "run.steps is not a setting of trials"),
     ],
 )
 def test_a_wrong_argument_is_said_before_anything_is_drawn(
