@@ -25,8 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from scapo_eval.base.text import printable
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
 
+from . import interrupts_are_errors
 from .config import REQUIRED, Config, load, required, to_toml
 from .data import Prompts, check_pictures
 from .loop import DOCTOR, check_installed
@@ -74,8 +75,8 @@ class Check:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the checks and returns the exit code, which is 0 if all checks pass, 1 if a check fails, and 2 for invalid
-    input.
+    """Runs the checks and returns the exit code, which is 0 if all checks pass, 1 if a check fails, 2 for invalid
+    input, and 130 after an interrupt.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--on-ranks"]:
@@ -89,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--nproc-per-node", type=int, default=1, metavar="N", help="ranks (default: 1)")
     options = parser.parse_args(given)
+    interrupts_are_errors()
     try:
         config = load(options.config, options.set)
         required(config, options.config, REQUIRED)
@@ -109,6 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ScapoError, OSError) as error:
         print(f"scapo_train.doctor: {printable(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("scapo_train.doctor: interrupted", file=sys.stderr)
+        return 130
     print(f"{'this machine trains correctly' if healthy(findings) else 'do not train here'}: {folder / DOCTOR}")
     return int(not healthy(findings))
 
@@ -179,18 +184,12 @@ def _killed(config: Config, ranks: int, scratch: Path) -> list[Check]:
     """
     arguments = _arguments(config, scratch, "killed")
     first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
-    process = subprocess.Popen(
-        _command(ranks, "scapo_train", *arguments),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    while not first.exists() and process.poll() is None:
-        time.sleep(0.02)
-    if process.poll() is None:
-        _kill(process)
-        _wait_until_unlocked(scratch / "killed")
-    process.wait()
+    with _started(ranks, "scapo_train", *arguments, output=subprocess.DEVNULL) as process:
+        while not first.exists() and process.poll() is None:
+            time.sleep(0.02)
     if not first.exists():
         return [Check("kill and resume", False, "the run ended before its first checkpoint")]
+    _wait_until_unlocked(scratch / "killed")
     done = _run(ranks, "scapo_train", *arguments, "--resume", "auto")
     if done.returncode:
         return [Check("kill and resume", False, _last_line(done))]
@@ -297,8 +296,22 @@ def _command(ranks: int, module: str, *arguments: str) -> list[str]:
     return [*start, "-m", module, *arguments]
 
 
+@contextmanager
+def _started(ranks: int, module: str, *arguments: str, output: int) -> Iterator[subprocess.Popen[str]]:
+    """Starts a run, which is killed at the end of the ``with`` block and also after an interrupt."""
+    process = subprocess.Popen(_command(ranks, module, *arguments), stdout=output, stderr=output, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _kill(process)
+        process.wait()
+
+
 def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(_command(ranks, module, *arguments), capture_output=True, text=True, check=False)
+    with _started(ranks, module, *arguments, output=subprocess.PIPE) as process:
+        said, faults = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, said, faults)
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

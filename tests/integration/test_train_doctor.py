@@ -104,6 +104,25 @@ def test_processes_in_other_sessions_are_killed_as_well(tmp_path: Path) -> None:
         pass
 
 
+def test_an_interrupt_leaves_neither_a_run_nor_its_files(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started, folders = list[subprocess.Popen[str]](), list[Path]()
+
+    def interrupted(config: Any, ranks: int, scratch: Path, tell: Any) -> None:
+        folders.append(scratch)
+        with doctor._started(1, "scapo_train", output=subprocess.DEVNULL) as process:
+            started.append(process)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(doctor, "_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"])
+    monkeypatch.setattr(doctor, "examine", interrupted)
+    assert doctor.main(lab.run("run")) == 130
+    assert capsys.readouterr().err.endswith("scapo_train.doctor: interrupted\n")
+    assert started[0].returncode == -signal.SIGKILL
+    assert not folders[0].exists()
+
+
 def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
