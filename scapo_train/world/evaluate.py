@@ -311,15 +311,19 @@ def value_of(decision: Decision) -> str:
     return f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
 
 
+def answer_of(decision: Decision) -> str:
+    """Returns the answer to a hypothesis, which is marked if it is interim."""
+    return decision.answer + (" (interim)" if decision.interim and decision.values else "")
+
+
 def decisions_table(decisions: Sequence[Decision]) -> str:
     """Returns a Markdown table of all hypotheses with their values, p-values and answers."""
     lines = []
     for decision in decisions:
         p = "n/a" if decision.p_holm is None else f"{decision.p_holm:.3f}"
-        answer = decision.answer + (" (interim)" if decision.interim and decision.values else "")
         seeds = f"{len(decision.values)} of {decision.wanted}"
         sentence = _sentence(decision.hypothesis)
-        lines.append([decision.hypothesis.name, sentence, answer, value_of(decision), p, seeds])
+        lines.append([decision.hypothesis.name, sentence, answer_of(decision), value_of(decision), p, seeds])
     return markdown(["", "hypothesis", "answer", "value", "p (Holm)", "seeds"], lines, 3)
 
 

@@ -372,15 +372,19 @@ def perform_block(output: Path, results: Path, block: Block, deadline: float | N
         block: Trials that share one start model.
         deadline: Time, as returned by ``time.time``, after which no trial is started, or None for no limit.
     """
+
+    def is_over() -> bool:
+        return deadline is not None and time.time() > deadline
+
     where = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
     for key in block:
         world, lessons = WORLDS[key.world], LESSONS[key.lessons]
         folder = output / key.lessons
-        if deadline is not None and time.time() > deadline:
+        if is_over():
             return
-        with _alone(folder / f"locks/{key.seed}"):
+        with _alone(folder / f"locks/{key.seed}"):  # the wait may take hours
             known = read_results(results).get(key)
-            if known is not None and known.measured is not None:
+            if is_over() or (known is not None and known.measured is not None):
                 continue
             began = time.time()
             measured, failed = None, ""

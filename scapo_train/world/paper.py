@@ -20,7 +20,7 @@ from pathlib import Path
 from scapo_eval.base.errors import InputError
 from scapo_eval.files.files import atomic_write, read_text
 
-from .evaluate import Decision, decide, decisions_table, value_of
+from .evaluate import Decision, answer_of, decide, decisions_table, value_of
 from .grid import Registration, Result, load_registration, read_results
 
 _PLACEHOLDER = re.compile(r"\{(\w+) (\w+)(?: (\w+))?\}")
@@ -47,7 +47,7 @@ class Trials:
         """Returns the text of a placeholder, or None if the placeholder is unknown."""
         if what in self.decisions and part in (None, "answer"):
             decision = self.decisions[what]
-            return value_of(decision) if part is None else decision.answer
+            return value_of(decision) if part is None else answer_of(decision)
         if part is not None:
             return None
         title = "Hal. and Cover Rate of every scheme, with the seeds behind the means"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,6 +111,21 @@ def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     grid.append(path, [Result(key, "0123")])
     with pytest.raises(InputError, match="other settings now"):
         grid.read_results(path)
+
+
+def test_no_trial_is_begun_after_a_wait_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = [1]
+
+    @contextmanager
+    def alone(_: Path) -> Iterator[None]:
+        hour[0] += 1  # another process trains with the same seed
+        yield
+
+    monkeypatch.setattr(grid, "time", SimpleNamespace(time=lambda: hour[0]))
+    monkeypatch.setattr(grid, "_alone", alone)
+    monkeypatch.setattr(grid, "prepare", lambda *_: pytest.fail("a trial was begun"))
+    grid.perform_block(tmp_path / "runs", tmp_path / "results.jsonl", grid.blocks_of(registration())[0], 1)
+    assert hour == [2]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +295,10 @@ def test_a_faulty_placeholder_is_named(
     template.write_text("# Title\n\n{frontier H2}: {frontier H2 answer}, {frontier trials} trials\n")
     assert main(["paper", str(template), "--page", str(tmp_path / "paper.md")]) == 0
     assert "\n-6.6 ± 0.6: yes, 374 trials\n" in (tmp_path / "paper.md").read_text()
+    kept = tmp_path / "frontier.jsonl"
+    kept.write_bytes(b"".join(kept.read_bytes().splitlines(keepends=True)[:100]))
+    assert main(["paper", str(template), "--page", str(tmp_path / "paper.md")]) == 0
+    assert ": yes (interim), 100 trials\n" in (tmp_path / "paper.md").read_text()
 
 
 def test_a_template_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
