@@ -63,7 +63,8 @@ def _guarded(task: Callable[[list[str]], int], words: list[str]) -> int:
         print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"scapo_train.world: {printable(str(error.filename))}: {error.strerror}", file=sys.stderr)
+        where = "the output cannot be written" if error.filename is None else printable(str(error.filename))
+        print(f"scapo_train.world: {where}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("scapo_train.world: interrupted: run the same command to continue", file=sys.stderr)
@@ -95,7 +96,7 @@ def _experiment(arguments: list[str]) -> int:
         help="settings of the trainer; several values: every combination, a line of the table each",
     )  # fmt: skip
     parser.add_argument(
-        "--jobs", type=at_least(1), default=os.cpu_count() or 1, help="trials at once (default: one per core)"
+        "--jobs", type=at_least(1), help="trials at once (default: one per core)"
     )
     parser.add_argument("--batches", type=at_least(3), help="of snr: how many (default: 20)")
     given = parser.parse_args(arguments)
@@ -120,7 +121,7 @@ def _experiment(arguments: list[str]) -> int:
 
     for trial in trials:
         check_settings(trial.scheme, trial.settings)
-    perform(world, given.output, trials, steps, lessons, given.jobs)
+    perform(world, given.output, trials, steps, lessons, given.jobs or os.cpu_count() or 1)
     print(write(world, given.output / world.name))
     return 0
 
@@ -130,7 +131,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
-        others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""]}
+        others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""], "--jobs": given.jobs}
         if refused := [name for name, value in others.items() if value]:
             parser.error(f"{', '.join(refused)}: not an option of snr")
         schemes = {name: SCHEMES[name] for name in _named(given.schemes or ())}

@@ -23,12 +23,12 @@ from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.processes import process_pool
 from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
-from scapo_eval.files.files import atomic_write
-from scapo_eval.files.json_text import dump_json
+from scapo_eval.files.files import atomic_write, decoding, read_regular
+from scapo_eval.files.json_text import dump_json, parse_json
 
 from .. import trainer
 from ..config import load
-from ..monitoring.log import show_messages
+from ..monitoring.log import CONFIG, METRICS, show_messages
 from . import preference, telling
 from .files import NOISY, read_ids, write_world
 from .judge import judge_of
@@ -345,6 +345,7 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
     if not is_prepared(world, folder, lessons, seed):
         own = world.name == "plain" or world.telling
         plain = None if own else prepare(WORLDS["plain"], output, lessons, seed) / "model"
+        (folder / "model" / "lessons.json").unlink(missing_ok=True)  # until all other files are new
         write_world(world, folder, train=TRAIN_PICTURES, evaluation=EVALUATION_PICTURES, seed=seed)
         pretrain(world, folder / "model", lessons, seed, plain)
     return folder
@@ -381,9 +382,13 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)
     settings += [setting.replace("{world}", str(start)) for setting in own]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
-    for former in (run / "model").glob("captions_*.jsonl"):
-        former.unlink()  # captions after fewer steps
     config = load(start / "world.toml", settings)
+    if SCHEMES[trial.scheme].on_pairs and (run / CONFIG).exists():
+        former = load(run / CONFIG).run.steps
+        if former != steps:
+            raise InputError(f"contains pairs for {former} steps: use another --output", path=str(run))
+    for name in ("config.json", *map(_captions, _TEMPERATURES)):  # of the model after fewer steps
+        (run / "model" / name).unlink(missing_ok=True)
     try:
         if SCHEMES[trial.scheme].on_pairs:
             preference.train(config)
@@ -395,15 +400,26 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
 
 
 def finished(run: Path, steps: int) -> bool:
-    """Returns True if a run has reached the given number of steps and has written its model."""
-    metrics = read_metrics(run)
-    return bool(metrics) and metrics[-1]["step"] >= steps and (run / "model" / "config.json").exists()
+    """Returns True if a run has reached the given number of steps and has written its model.
+
+    Raises:
+        InputError: If the run has more steps.
+    """
+    done = max((line["step"] for line in read_metrics(run)), default=0)
+    if done > steps:
+        raise InputError(f"contains {done} steps instead of {steps}: use another --output", path=str(run))
+    return done == steps and (run / "model" / "config.json").exists()
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """Returns the records in a run's ``metrics.jsonl``, or an empty list if the file does not exist."""
-    path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """Returns the records in a run's ``metrics.jsonl``, or an empty list if the file does not exist. An incomplete last
+    line, which a killed process can leave behind, is omitted.
+    """
+    path = run / METRICS
+    if not path.exists():
+        return []
+    with decoding("file of metrics", path):
+        return [parse_json(line) for line in read_regular(path).split(b"\n")[:-1]]
 
 
 _TEMPERATURES = (1.0, 0.0)

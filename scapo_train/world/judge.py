@@ -16,8 +16,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from .language import caption, vocabulary
+from .language import vocabulary
 from .pictures import World, draw_scene
+from .pretrain import caption_of
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _BEGIN = ("", "")
@@ -84,5 +85,5 @@ def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def judge_of(world: World) -> Judge:
     """Returns a judge for a world. The judge's counts come from captions on which no start model was trained."""
     random = np.random.default_rng([_SEED, 5])
-    texts = [caption(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
+    texts = [caption_of(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
     return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:])

@@ -136,6 +136,7 @@ def test_the_command_writes_what_it_prints_and_the_same_twice(
     ("given", "reason"),
     [
         (["snr", "--steps", "3"], "--steps: not an option of snr"),
+        (["snr", "--jobs", "2"], "--jobs: not an option of snr"),
         (["snr", "--schemes", "dpo"], "dpo has no gradient on rollouts"),
         (["snr", "--batches", "2"], "not a whole number from 3 on"),
         (["--batches", "5"], "--batches is an option of snr"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,15 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 from scapo_eval import PresenceOracle, SubsentenceReward
+from scapo_eval.base.errors import InputError
+from scapo_train.config import Config, Run, to_toml
 from scapo_train.credit import CustomScheme, Sampled
-from scapo_train.world import credits, report
+from scapo_train.world import credits, experiment, report
 from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import KERNELS, SCHEMES, Measured, Rates, Trial
 from scapo_train.world.language import repeats, vocabulary
+from scapo_train.world.pictures import WORLDS
+from scapo_train.world.pretrain import QUICK
 
 ORACLE = PresenceOracle.from_objects({"1": ["dog", "car"]}, labels=vocabulary().labels)
 REWARD = SubsentenceReward(vocabulary(), ORACLE)
@@ -189,6 +194,73 @@ def test_the_folder_of_a_trial_tells_what_it_was(tmp_path: Path) -> None:
     ):
         assert trial.run(tmp_path).parent == tmp_path / f"seed-{trial.seed}" / "runs"
         assert report.trial_of(trial.run(tmp_path)) == trial
+
+
+def run_of(folder: Path, trial: Trial, steps: int) -> Path:
+    """A run that ended after a number of steps, with the files that tell so."""
+    run, start = trial.run(folder), trial.start(folder)
+    (run / "model").mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("".join(f'{{"step":{step}}}\n' for step in range(steps + 1)))
+    (run / "config.toml").write_text(to_toml(Config(run=Run(steps=steps))))
+    (start / "world.toml").write_text(to_toml(Config()))
+    for name in ("config.json", "captions_0.jsonl", "captions_1.jsonl"):
+        (run / "model" / name).write_text("{}\n")
+    return run
+
+
+def test_a_run_of_more_steps_is_not_taken_for_one_of_fewer(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "plain", Trial("scapo", 0), 3)
+    assert experiment.finished(run, 3)
+    assert not experiment.finished(run, 4)
+    with pytest.raises(InputError, match="contains 3 steps instead of 2: use another --output"):
+        experiment.train(tmp_path / "plain", Trial("scapo", 0), 2)
+    with open(run / "metrics.jsonl", "ab") as stream:
+        stream.write(b'{"step":4,"lo')  # by a process that was killed
+    assert not experiment.finished(run, 4)
+
+
+def test_the_model_of_fewer_steps_is_not_taken_for_one_of_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path / "plain", Trial("scapo", 0), 2)
+
+    def killed_before_the_export(config: Config, *, resume: bool) -> None:
+        (run / "metrics.jsonl").write_text('{"step":3}\n')
+
+    monkeypatch.setattr(experiment.trainer, "train", killed_before_the_export)
+    experiment.train(tmp_path / "plain", Trial("scapo", 0), 3)
+    assert not experiment.finished(run, 3)
+    assert list((run / "model").iterdir()) == []
+
+
+def test_pairs_of_fewer_steps_are_not_trained_on_for_more(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "plain", Trial("dpo", 0), 2)
+    with pytest.raises(InputError, match="contains pairs for 2 steps: use another --output"):
+        experiment.train(tmp_path / "plain", Trial("dpo", 0), 3)
+    assert (run / "model" / "config.json").exists()
+
+
+def test_a_start_model_is_not_complete_while_it_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of another world begins as a copy of the model of ``plain``, which has all files."""
+    folder = tmp_path / "crowded" / "seed-1"
+
+    def built(world: object, model: Path, *_: object) -> None:
+        for name in experiment._FILES_OF_START:
+            path = model.parent / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+        if model.parent == folder and (folder / "was built").exists():
+            raise KeyboardInterrupt
+        told = {"world": model.parent.parent.name, **vars(QUICK), "seed": 1}
+        (model / "lessons.json").write_text(json.dumps(told))
+
+    monkeypatch.setattr(experiment, "write_world", lambda *_, **__: None)
+    monkeypatch.setattr(experiment, "pretrain", built)
+    assert experiment.prepare(WORLDS["crowded"], tmp_path, QUICK, 1) == folder
+    assert experiment.is_prepared(WORLDS["crowded"], folder, QUICK, 1)
+    (folder / "model" / "tokenizer.json").unlink()
+    (folder / "was built").touch()
+    with pytest.raises(KeyboardInterrupt):
+        experiment.prepare(WORLDS["crowded"], tmp_path, QUICK, 1)
+    assert not experiment.is_prepared(WORLDS["crowded"], folder, QUICK, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from scapo_train.config import load
 from scapo_train.world import telling
 from scapo_train.world.experiment import SCHEMES
 from scapo_train.world.files import write_world
+from scapo_train.world.judge import judge_of
 from scapo_train.world.language import fluency, vocabulary
 from scapo_train.world.pictures import (
     CELL,
@@ -96,6 +97,15 @@ def test_captions_are_of_the_grammar_and_careless_as_they_should(tmp_path: Path)
         for claim, state in zip(of_one, said, strict=True):
             numbers = dict(zip(scene.nouns, scene.numbers, strict=True))
             assert state == int(numbers.get(NOUNS.index(claim.label), 0) == int(claim.value))
+
+
+def test_the_judge_knows_its_sentences() -> None:
+    random = np.random.default_rng(3)
+    texts = [telling.caption(WORLD, draw_scene(WORLD, random), random) for _ in range(200)]
+    fluent = judge_of(WORLD).fluent(texts)
+    assert fluent is not None
+    assert fluent > 0.98
+    assert judge_of(WORLD).fluent(["There are red two dogs in view."]) == 0
 
 
 def test_its_files_train_with_claims(tmp_path: Path) -> None:
