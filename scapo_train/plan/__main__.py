@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("model.path is not set: --set model.path=...", path=given.config)
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
         job = Job(config, shape_of(config.model.path), kind, count, work, assume, given.pairs)
+        if not job.steps:
+            per_step = config.data.prompts_per_step
+            raise InputError(f"--prompts is {work.prompts}, but data.prompts_per_step is {per_step}: no step is complete")
         measured = measure(job) if given.verify else None
         planned = with_advice(job, plan(job))
     except ScapoError as error:

@@ -1,7 +1,7 @@
 """Experimental variants of SCAPO's credit for the small world, for ``credit.scheme = "credits.py:NAME"``.
 
 Like any custom credit function, each variant receives a :class:`~scapo_train.credit.Sampled` and returns advantages.
-``docs/laboratory.md`` reports the results of these variants, including negative results.
+``docs/lab/laboratory.md`` reports the results of these variants, including negative results.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scapo_eval.base.errors import InputError
 from scapo_eval.files.files import atomic_write
 from scapo_eval.report.data import ISO_LEVELS, iso_curve
 from scapo_eval.report.plots import COLORS, Style, panels, picture_format, save
@@ -443,6 +444,8 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page and, beside it, images/NAME.svg")
     given = parser.parse_args(arguments)
     registration = load_registration(given.registration)
+    if given.results and not given.results.exists():
+        raise InputError("results not found", path=str(given.results))
     results = read_results(given.results or given.registration.with_suffix(".jsonl"))
     others = f" --results {given.results.as_posix()}" if given.results else ""
     words = f"python -m scapo_train.world evaluate {given.registration.as_posix()}{others} --page"

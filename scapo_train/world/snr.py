@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -126,6 +126,18 @@ def squared_snr(gram: Floats) -> float:
     return mean_product(gram) / noise if noise > 0 else float("nan")
 
 
+def shares(product: Callable[[Floats], float]) -> Callable[[Floats, Floats], float]:
+    """Returns a function of the scalar products of a part with the whole and of the whole with itself, which computes
+    the share of the part in a product, or NaN if the estimate for the whole is not positive.
+    """
+
+    def share(part: Floats, whole: Floats) -> float:
+        total = product(whole)
+        return product(part) / total if total > 0 else float("nan")
+
+    return share
+
+
 def cosine(one: Floats, other: Floats, both: Floats) -> float:
     """Returns the cosine of the angle between two mean vectors, or NaN if the estimate of a squared length is not
     positive.
@@ -170,8 +182,8 @@ def signals_of(vectors: NDArray[np.float32], schemes: Sequence[str], seed: int) 
             with_total = gram[:, s, p, :, s].sum(2)
             signals[scheme][part] = Signal(
                 jackknife(squared_snr, gram[:, s, p, :, s, p]),
-                jackknife(lambda a, b: mean_product(a) / mean_product(b), with_total, total),
-                jackknife(lambda a, b: noise_product(a) / noise_product(b), with_total, total),
+                jackknife(shares(mean_product), with_total, total),
+                jackknife(shares(noise_product), with_total, total),
             )
     cosines = {
         one_name: {

@@ -74,6 +74,16 @@ def test_parts_share_the_whole_and_the_same_gradient_has_cosine_1() -> None:
     assert "n/a" in snr.tables([found])
 
 
+def test_a_signal_that_cannot_be_told_from_0_has_no_shares() -> None:
+    made = np.random.default_rng(0).normal(size=(4, 1, 3, 50)).astype(np.float32)
+    made -= made.mean(0)  # the estimate of the squared length is negative
+    found = snr.signals_of(made, ["scapo"], seed=0).signals["scapo"]
+    assert found["all"].snr.value is not None
+    assert found["all"].snr.value < 0
+    assert [found[part].signal.value for part in snr.PARTS] == [None] * 3
+    assert sum(found[part].noise.value for part in snr.PARTS) == pytest.approx(1.0)  # type: ignore[misc]
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)

@@ -246,6 +246,7 @@ def test_a_page_is_written_although_trials_failed_or_made_no_claims(tmp_path: Pa
     registered.write_bytes((TRIALS / "table1.toml").read_bytes())
     [block, *_] = grid.blocks_of(grid.load_registration(registered))
     arguments = ["evaluate", str(registered), "--results", str(kept), "--page", str(made)]
+    assert main(arguments) == 2  # the file of results does not exist
     grid.append(kept, [Result(key, grid.design_of(key), failed="no memory") for key in block])
     assert main(arguments) == 0
     assert "![" not in made.read_text()

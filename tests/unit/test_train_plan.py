@@ -710,6 +710,7 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image expects WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--prompts", "0"], "--prompts must be at least 1"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--prompts", "127"], "--prompts is 127, but data.prompts_per_step is 128"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--lora", "4", "--set", "lora.targets=q"], "lora.targets: unknown q;"),
     ],
 )
