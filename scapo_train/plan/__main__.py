@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = Job(config, shape_of(config.model.path), kind, count, work, assume, given.pairs)
         if not job.steps:
             per_step = config.data.prompts_per_step
-            raise InputError(f"--prompts is {work.prompts}, but data.prompts_per_step is {per_step}: no step is complete")
+            raise InputError(f"--prompts is {work.prompts}, but data.prompts_per_step is {per_step}")
         measured = measure(job) if given.verify else None
         planned = with_advice(job, plan(job))
     except ScapoError as error:

@@ -81,35 +81,33 @@ def _experiment(arguments: list[str]) -> int:
     parser.add_argument("--world", choices=list(WORLDS), default="plain", help="which rules (default: plain)")
     parser.add_argument("--quick", action="store_true", help="shorter lessons, one seed, three schemes")
     parser.add_argument(
-        "--schemes", nargs="+", choices=[*SCHEMES, *ALIASES, "table1"], metavar="SCHEME",
+        "--schemes", nargs="+", action="extend", choices=[*SCHEMES, *ALIASES, "table1"], metavar="SCHEME",
         help=f"of {', '.join((*SCHEMES, *ALIASES))}; table1: the rows of the paper's Table 1 that are trained",
     )  # fmt: skip
     parser.add_argument("--seed", type=at_least(0), default=0, help="the first: of pictures, start model and training")
     parser.add_argument("--seeds", type=at_least(1), help="how many (default: 3)")
     parser.add_argument("--steps", type=at_least(1), help="of each trial (default: 40)")
     parser.add_argument(
-        "--kernels", nargs="+", choices=KERNELS, default=[""], metavar="KERNELS",
+        "--kernels", nargs="+", action="extend", choices=KERNELS, metavar="KERNELS",
         help=f"run each trial with each of these kernels of PyTorch (ATEN_CPU_CAPABILITY): {', '.join(KERNELS)}",
     )  # fmt: skip
     parser.add_argument(
-        "--vary", nargs="+", type=_varied, default=[], metavar="KEY=VALUE[,VALUE]",
+        "--vary", nargs="+", action="extend", type=_varied, default=[], metavar="KEY=VALUE[,VALUE]",
         help="settings of the trainer; several values: every combination, a line of the table each",
     )  # fmt: skip
-    parser.add_argument(
-        "--jobs", type=at_least(1), help="trials at once (default: one per core)"
-    )
+    parser.add_argument("--jobs", type=at_least(1), help="trials at once (default: one per core)")
     parser.add_argument("--batches", type=at_least(3), help="of snr: how many (default: 20)")
     given = parser.parse_args(arguments)
     _check(parser, given)
     schemes = _named(given.schemes or ())
     seeds = range(given.seed, given.seed + (given.seeds or (1 if given.quick else 3)))
-    trials = [
+    trials = list(dict.fromkeys(
         Trial(scheme, seed, settings, kernels)
         for seed in seeds
-        for kernels in given.kernels
+        for kernels in given.kernels or [""]
         for settings in product(*given.vary)
         for scheme in schemes or (QUICK_SCHEMES if given.quick else MAIN)
-    ]
+    ))  # fmt: skip
     world, steps, lessons = WORLDS[given.world], given.steps or 40, QUICK if given.quick else Lessons()
     if given.task == "snr":
         from . import snr
@@ -131,7 +129,7 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     if given.task == "run" and given.batches:
         parser.error("--batches is an option of snr")
     if given.task == "snr":
-        others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels != [""], "--jobs": given.jobs}
+        others = {"--vary": given.vary, "--steps": given.steps, "--kernels": given.kernels, "--jobs": given.jobs}
         if refused := [name for name, value in others.items() if value]:
             parser.error(f"{', '.join(refused)}: not an option of snr")
         schemes = {name: SCHEMES[name] for name in _named(given.schemes or ())}

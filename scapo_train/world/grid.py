@@ -456,7 +456,7 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument("--hours", type=_hours, help="begin no trial after this time")
     parser.add_argument("--retry", action="store_true", help="run failed trials again")
     parser.add_argument(
-        "--merge", type=Path, nargs="+", default=[], metavar="FILE", help="add these results, run nothing"
+        "--merge", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="add results, run nothing"
     )
     parser.add_argument("--state", action="store_true", help="say what is missing, run nothing")
     given = parser.parse_args(arguments)

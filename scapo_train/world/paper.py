@@ -4,7 +4,7 @@ The template is Markdown with placeholders, so that no number in the paper is co
 the same folder as the template. With the registration file ``frontier.toml``, the following placeholders are available:
 
 - ``{frontier H1}``: value of a hypothesis with its 95 % interval.
-- ``{frontier H1 answer}``: answer to a hypothesis.
+- ``{frontier H1 answer}``: answer to a hypothesis, marked if it is interim.
 - ``{frontier trials}``, ``{frontier hours}``: number of finished trials, and their CPU hours.
 - ``{frontier answers}``: table of all hypotheses.
 - ``{frontier figure}``: figure from the page of the registration.

@@ -101,6 +101,11 @@ def test_results_survive_a_killed_writer_and_are_merged(tmp_path: Path) -> None:
     assert [found[key].measured.sampled.cap_score for key in (one, two, three)] == [0.7, 0.8, 0.6]  # type: ignore[union-attr]
     assert b'{"key":{"world"\n' not in here.read_bytes()
     assert grid.merge(here, [there]) == 0
+    path, more = str(TRIALS / "table1.toml"), tmp_path / "more.jsonl"
+    grid.append(more, [result(Key("plain", "full", "scapo", 4, 40, ()), 0.5)])
+    own = tmp_path / "own.jsonl"
+    assert grid.command([path, "--results", str(own), "--merge", str(there), "--merge", str(more)]) == 0
+    assert len(grid.read_results(own)) == 4
 
 
 def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:

@@ -196,6 +196,19 @@ def test_the_folder_of_a_trial_tells_what_it_was(tmp_path: Path) -> None:
         assert report.trial_of(trial.run(tmp_path)) == trial
 
 
+def test_options_that_are_given_twice_add_up_and_no_trial_runs_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Trial]()
+    monkeypatch.setattr("scapo_train.world.__main__.perform", lambda _, __, trials, *___: asked.extend(trials))
+    monkeypatch.setattr(report, "write", lambda *_: "")
+    twice = ["--schemes", "scapo", "--schemes", "cap", "--kernels", "avx2", "--kernels", "avx2", "default"]
+    vary = ["--vary", "loss.kl=0.1,0.1", "--vary", "optim.lr=1e-4"]
+    assert main([*twice, *vary, "--seeds", "1", "--output", str(tmp_path)]) == 0
+    settings = ("loss.kl=0.1", "optim.lr=1e-4")
+    assert asked == [Trial(scheme, 0, settings, of) for of in ("avx2", "default") for scheme in ("scapo", "cap")]
+
+
 def run_of(folder: Path, trial: Trial, steps: int) -> Path:
     """A run that ended after a number of steps, with the files that tell so."""
     run, start = trial.run(folder), trial.start(folder)
