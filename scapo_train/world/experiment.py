@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ from scapo_eval.files.json_text import dump_json, parse_json
 from .. import trainer
 from ..config import load
 from ..monitoring.log import CONFIG, METRICS, show_messages
+from ..monitoring.watch import Interrupted
 from . import preference, telling
 from .files import NOISY, read_ids, write_world
 from .judge import judge_of
@@ -285,13 +287,34 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
     try:
         spawn = get_context("spawn")
         with process_pool(jobs, option="--jobs", initializer=one_thread, mp_context=spawn) as pool:
-            for future in [pool.submit(function, *call) for call in calls]:
+            for future in [pool.submit(until_interrupted, function, *call) for call in calls]:
                 future.result()
     finally:
         if former is None:
             os.environ.pop(_KERNELS, None)
         else:
             os.environ[_KERNELS] = former
+
+
+_stopped = Event()
+"""Event that is set in a worker process after a trial was interrupted."""
+
+
+def until_interrupted(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a worker process, unless a trial was interrupted in this process.
+
+    When a signal arrives, the trainer saves its state and ends like a task. The worker would then begin the next one.
+
+    Raises:
+        KeyboardInterrupt: If a trial is or was interrupted.
+    """
+    if _stopped.is_set():
+        raise KeyboardInterrupt
+    try:
+        return function(*arguments)
+    except Interrupted:
+        _stopped.set()
+        raise KeyboardInterrupt from None
 
 
 def one_thread() -> None:
@@ -360,6 +383,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: Number of steps.
 
     Raises:
+        Interrupted: If a signal arrives. The state has been saved.
         ScapoError: If the trainer fails. The error message states the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
@@ -394,6 +418,8 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
             preference.train(config)
         else:
             trainer.train(config, resume=True)
+    except Interrupted:
+        raise
     except ScapoError as error:
         raise ScapoError(f"{run}: {error}") from error
     return run

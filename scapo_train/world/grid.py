@@ -35,7 +35,20 @@ from scapo_eval.files.json_text import dump_json
 from scapo_eval.files.locks import try_lock
 
 from ..config import parse_toml
-from .experiment import SCHEMES, Measured, Rates, Trial, check_settings, describe, measure, one_thread, prepare, train
+from ..monitoring.watch import Interrupted
+from .experiment import (
+    SCHEMES,
+    Measured,
+    Rates,
+    Trial,
+    check_settings,
+    describe,
+    measure,
+    one_thread,
+    prepare,
+    train,
+    until_interrupted,
+)
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 from .shorten import Shortening
@@ -394,6 +407,8 @@ def perform_block(output: Path, results: Path, block: Block, deadline: float | N
                     run = train(folder / world.name, key.trial, key.steps)
                 describe(run / "model", folder / world.name / f"seed-{key.seed}")
                 measured = measure(run)
+            except Interrupted:  # this trial has not failed: it continues at the next run
+                raise
             except ScapoError as error:
                 failed = str(error)
             seconds = round(time.time() - began, 1)
@@ -425,7 +440,8 @@ def run(
     wanted = [missing(block, known, retry=retry) for block in blocks_of(registration)[part[0] - 1 :: part[1]]]
     deadline = None if hours is None else time.time() + 3600 * hours
     with process_pool(jobs, option="--jobs", initializer=one_thread, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(perform_block, output, results, block, deadline) for block in wanted if block]:
+        calls = [(perform_block, output, results, block, deadline) for block in wanted if block]
+        for future in [pool.submit(until_interrupted, *call) for call in calls]:
             future.result()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,9 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 from scapo_eval.base.errors import InputError
-from scapo_train.world import evaluate, grid
+from scapo_train.config import Config, to_toml
+from scapo_train.monitoring.watch import Interrupted
+from scapo_train.world import evaluate, experiment, grid
 from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import Measured, Rates
 from scapo_train.world.grid import Cell, Hypothesis, Key, Registration, Result
@@ -131,6 +134,29 @@ def test_no_trial_is_begun_after_a_wait_that_took_too_long(tmp_path: Path, monke
     monkeypatch.setattr(grid, "prepare", lambda *_: pytest.fail("a trial was begun"))
     grid.perform_block(tmp_path / "runs", tmp_path / "results.jsonl", grid.blocks_of(registration())[0], 1)
     assert hour == [2]
+
+
+def test_an_interrupted_trial_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> Path:
+        raise Interrupted("stopped after step 2 of 40")
+
+    block, kept = grid.blocks_of(registration())[0], tmp_path / "results.jsonl"
+    for name, value in {"prepare": lambda *_: tmp_path, "describe": lambda *_: None}.items():
+        monkeypatch.setattr(grid, name, value)
+    monkeypatch.setattr(grid, "measure", lambda _: result(block[0], 0.6).measured)
+    monkeypatch.setattr(experiment.trainer, "train", interrupted)
+    world = tmp_path / "runs" / "full" / "plain" / "seed-1" / "world.toml"
+    world.parent.mkdir(parents=True)
+    world.write_text(to_toml(Config()))
+    with pytest.raises(Interrupted):
+        grid.perform_block(tmp_path / "runs", kept, block, None)
+    assert [key.scheme for key in grid.read_results(kept)] == ["start"]
+
+    monkeypatch.setattr(experiment, "_stopped", Event())
+    assert experiment.until_interrupted(len, "word") == 4
+    for function in (interrupted, len):  # the next block does not begin
+        with pytest.raises(KeyboardInterrupt):
+            experiment.until_interrupted(function, "word")
 
 
 @pytest.mark.parametrize(
