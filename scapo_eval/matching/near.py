@@ -69,10 +69,12 @@ class NearMisses:
         self._long: dict[str, list[str]] = {}
         for alias in self._labels:
             self._single.setdefault(_DOUBLED.sub(r"\1", alias), alias)
-        names = {name for label in vocabulary.labels for name in (label.lower(), f"{label.lower()}s")}
-        for alias in names & self._labels.keys():
+        labels = [label.lower() for label in vocabulary.labels]
+        names = sorted({*labels, *(f"{label}s" for label in labels)} & self._labels.keys())  # the first of two decides
+        for alias in names:
             for key in _keys(alias) if len(alias) >= LONG else ():
                 self._long.setdefault(key, []).append(alias)
+        self._lengths = range(LONG - 1, max(map(len, names), default=0) + 2)
         self._ends = {
             first + last for alias in self._labels for first in _spellings(alias[0]) for last in _spellings(alias[-1])
         }
@@ -118,7 +120,7 @@ class NearMisses:
             return self._labels[alias]
         if any(stem in self._known for stem in _stems(word)):
             return None
-        for key in _keys(word) if len(word) >= LONG - 1 else ():
+        for key in _keys(word) if len(word) in self._lengths else ():  # a word has as many keys as letters
             for alias in self._long.get(key, ()):
                 if alias[0] == word[0] and alias[-1] == word[-1] and _differ_little(word, alias):
                     return self._labels[alias]
@@ -148,7 +150,7 @@ def _differ_little(word: str, alias: str) -> bool:
 
 def _stems(word: str) -> Iterable[str]:
     """Yields the possible stems of an inflected word."""
-    for ending in ("s", "es", "ed", "d", "ing", "er", "ers", "ly", "y", "'s"):
+    for ending in ("s", "es", "ed", "d", "ing", "er", "ers", "ly", "y"):
         if word.endswith(ending):
             yield word.removesuffix(ending)
             yield word.removesuffix(ending) + "e"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import gaming
 import pytest
 
 from scapo_eval import Vocabulary
+from scapo_eval.matching import near
 from scapo_eval.matching.near import NearMisses
 from scapo_eval.rewarding.batch import log_metrics
 from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
@@ -157,6 +159,25 @@ def test_misspelled_names_are_near_misses(word: str, label: str | None) -> None:
     found = NearMisses(vocabulary).find([f"A {word} here.", f"On the right, a {word}"])
     places = [] if label is None else [(0, 2), (1, 16)]
     assert [(k, start, vocabulary.labels[row]) for k, start, row in found] == [(*place, label) for place in places]
+
+
+def test_a_word_between_two_names_has_the_same_label_in_every_process() -> None:
+    names = [f"{first}{second}bqrtsm" for first in "abcdefgh" for second in "oi"]
+    vocabulary = Vocabulary.from_mapping({name: [name] for name in names}, name="pairs")
+    found = NearMisses(vocabulary).find(["axbqrtsm bxbqrtsm cxbqrtsm dxbqrtsm exbqrtsm fxbqrtsm gxbqrtsm hxbqrtsm"])
+    assert [vocabulary.labels[row] for _, _, row in found] == [f"{first}ibqrtsm" for first in "abcdefgh"]
+
+
+def test_letters_without_a_space_are_compared_with_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    misses, keys, lengths = NearMisses(Vocabulary.load("coco80")), near._keys, list[int]()
+
+    def counted(word: str) -> Iterator[str]:
+        lengths.append(len(word))
+        return keys(word)
+
+    monkeypatch.setattr(near, "_keys", counted)
+    assert [start for _, start, _ in misses.find(["E" + "lphan" * 1000 + "t elexphant"])] == [5003]
+    assert lengths == [len("elexphant")]
 
 
 def test_a_letter_whose_lower_case_is_longer_hides_no_near_miss() -> None:
