@@ -16,6 +16,7 @@ def without_unfinished(text: str) -> str:
     unchanged if its last sentence is complete, or if it contains no complete sentence. Sentences are determined by the
     rule ``sentence`` (docs/specification.md#subsentences).
     """
-    if not text or _END.search(text, max(0, len(text) - 16)):
+    words = text.rstrip()  # a model may end with any number of newlines
+    if not words or _END.search(words, max(0, len(words) - 16)):
         return text
     return text[: last_sentence(text)].rstrip() or text

@@ -36,6 +36,7 @@ def records(texts: list[str], key: str = "caption") -> list[dict[str, object]]:
         *zip(CUT, LEFT, strict=True),
         ("", ""),
         ("A dog. ", "A dog. "),
+        ("A cat. A dog." + "\n" * 20, "A cat. A dog." + "\n" * 20),
         ('He said "stop." ', 'He said "stop." '),
         ("**A dog.** It", "**A dog.**"),
         ("A dog, e.g. a", "A dog, e.g. a"),
