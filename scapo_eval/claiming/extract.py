@@ -193,8 +193,11 @@ class ClaimExtractor:
         values: Sequence[str] = VALUES.listed
         if set(self.kinds) - {"presence"}:
             reading = _Reading(texts, mentions, uses, self.matcher.vocabulary.labels, self._made_of)
-            found.append(reading.claims(self.kinds))
-            values = [*values, *reading.written]
+            claims = reading.claims(self.kinds)
+            values = [*values]  # a copy, because another thread may add a value at any time
+            claims[claims[:, 1] == _TEXT, 4] += len(values)
+            values += reading.written
+            found.append(claims)
         rows = np.concatenate([np.empty((0, 12), dtype=np.int64), *found])
         rows = rows[np.array([kind in self.kinds for kind in KINDS])[rows[:, 1]]]
         rank = _rank_of(tuple(self.matcher.vocabulary.labels))
@@ -656,11 +659,26 @@ class _Reading:
     # ---- what is written
 
     def _texts(self) -> Ints:
-        candidates = self._captions_of(np.append(self._at("quotes"), self._at("reading")))
-        rows = [row for caption in candidates for row in self._texts_of(caption)]
-        return np.array(rows, dtype=np.int64).reshape(-1, 12)
+        """Returns the text claims as rows. Each claim is about the nearest preceding object in its sentence, or about no
+        object. The values are positions in ``written``.
+        """
+        captions = self._captions_of(np.append(self._at("quotes"), self._at("reading")))
+        found = [(caption, *place) for caption in captions for place in self._texts_of(caption)]
+        caption, token, start, end = np.array(found, dtype=np.int64).reshape(-1, 4).T
+        self.written += [self.texts[k][begin:stop] for k, _, begin, stop in found]
+        holders, ends = np.flatnonzero(~self.is_text), self._at("ends")
+        k = np.append(-1, holders)[np.searchsorted(self.first[holders], token)]
+        k[np.append(self.last, -1)[k] <= ends[np.searchsorted(ends, token) - 1]] = -1
+        use = np.append(self.use, _CLAIM)[k]
+        use[use == _QUOTED_USE] = _CLAIM
+        n = len(found)
+        kind, none, empty, zero = np.full(n, _TEXT), np.full(n, -1), np.full(n, VALUES.of("")), np.zeros(n, np.int64)
+        of_thing: list[Ints] = [np.append(column, -1)[k] for column in (self.label, self.mention)]
+        parts = (caption, kind, of_thing[0], none, np.arange(n), empty, start, end, use, of_thing[1], none, zero)
+        return np.stack(parts, axis=1)
 
-    def _texts_of(self, caption: int) -> Iterator[tuple[int, ...]]:
+    def _texts_of(self, caption: int) -> Iterator[tuple[int, int, int]]:
+        """Yields the first word of each text claim in a caption, and the span of its text."""
         text, base = self.texts[caption], int(self.tokens.base[caption])
         begin, end = self._words_of(caption)
         words = [codes().words[code] for code in self.tokens.code[begin:end].tolist()]
@@ -670,30 +688,13 @@ class _Reading:
             token, closing = bisect_left(starts, match.start()), bisect_left(starts, match.end())
             said = not written.keys().isdisjoint(words[max(0, token - 5) : token])
             said |= not _SHOWN.isdisjoint(words[closing : closing + 4])
+            said &= len(match["text"]) <= _WRITTEN
             if said and token < len(words) and match["text"].strip(_EDGES):
-                yield self._text(caption, begin + token, *_stripped(text, match.start("text"), match.end("text")))
+                yield begin + token, *_stripped(text, match.start("text"), match.end("text"))
         for match in () if _READING.isdisjoint(words) else _CAPITALS.finditer(text):
             token = begin + bisect_left(starts, match.start("text"))
             if not self.is_quoted[token]:
-                yield self._text(caption, token, match.start("text"), match.end("text"))
-
-    def _text(self, caption: int, token: int, start: int, end: int) -> tuple[int, ...]:
-        """Returns a row for a text claim, linking the claim to the nearest preceding object in the sentence or to no
-        object.
-        """
-        self.written.append(self.texts[caption][start:end])
-        code, ends = self.tokens.code, _is_of("ends")
-        label, use, mention = -1, _CLAIM, -1
-        j = token - 1
-        while not ends[code[j]]:
-            k = int(np.searchsorted(self.last, j))
-            if k < len(self.first) and self.first[k] <= j and not self.is_text[k]:
-                label, mention = int(self.label[k]), int(self.mention[k])
-                use = _CLAIM if self.use[k] == _QUOTED_USE else int(self.use[k])
-                break
-            j -= 1
-        value = len(VALUES.listed) + len(self.written) - 1
-        return caption, _TEXT, label, -1, value, VALUES.of(""), start, end, use, mention, -1, 0
+                yield token, match.start("text"), match.end("text")
 
 
 class _Chain:
@@ -1119,9 +1120,10 @@ _PLACE = re.compile(
     r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
 )
 _OF_A_THING = re.compile(r" of (?:the|an?|this|that|its|his|her|their|[a-z]+'s) ")
-_QUOTED = re.compile(rf"[\"“](?P<text>[^\"“”\n]{{1,{_WRITTEN}}})[\"”]")
+# Long quotations match, too: otherwise, their closing mark would open the next quotation.
+_QUOTED = re.compile(r"[\"“](?P<text>[^\"“”\n]*)[\"”]")
 _READING = frozenset("reads reading says saying spells labeled letters word words".split())
 _CAPITALS = re.compile(
-    r"(?:r(?<=\br)ead(?:s|ing)|s(?<=\bs)(?:ay(?:s|ing)|pells)|l(?<=\bl)(?:abeled|etters)|w(?<=\bw)ords?)\s+"
-    r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:\s+[A-Z0-9][A-Z0-9'&-]+)*)\b"
+    r"(?:r(?<=\br)ead(?:s|ing)|s(?<=\bs)(?:ay(?:s|ing)|pells)|l(?<=\bl)(?:abeled|etters)|w(?<=\bw)ords?)[^\S\r\n]+"
+    r"(?P<text>[A-Z0-9][A-Z0-9'&-]+(?:[^\S\r\n]+[A-Z0-9][A-Z0-9'&-]+)*)\b"
 )

@@ -482,10 +482,19 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         ("A tennis court, near a fence.", [("relation", "court", "next to", "fence")]),
         ("They have a watch and are standing near a car. It is red. He is wearing a hat.", []),
         ('A poster says "two red dogs".', [("text", "picture", "two red dogs", "")]),
+        (f'A poster says "{"so " * 40}in a word". A sign says "EXIT".', [("text", "sign", "EXIT", "")]),
+        ('A poster reads "" and a sign says "EXIT".', [("text", "sign", "EXIT", "")]),
+        ("A sign reads STOP\n\nTV and GO", [("text", "sign", "STOP", "")]),
     ],
 )
 def test_what_is_said(text: str, expected: list[tuple[str, str, str, str]]) -> None:
     assert sorted(c.key for c in EXTRACTOR.find(text) if c.kind != "presence") == sorted(expected)
+
+
+def test_each_of_many_texts_is_on_the_nearest_object_of_its_sentence() -> None:
+    text = "A dog and a sign " + 'says "a" ' * 3000 + '. It says "b". A cup says "c", a poster of a cat says "d"'
+    texts = [(c.value, c.label) for c in EXTRACTOR.find(text) if c.kind == "text"]
+    assert texts == [("a", "sign")] * 3000 + [("b", ""), ("c", "cup"), ("d", "cat")]
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,20 @@ def test_a_memory_is_bounded_and_shared_by_threads(monkeypatch: pytest.MonkeyPat
     assert len(rules.MEMORY._branches) < 10_000
 
 
+def test_a_value_that_another_thread_adds_is_not_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts_of, listed = extract._Reading._texts, len(rules.VALUES.listed)
+
+    def meanwhile(reading: extract._Reading) -> extract.Ints:
+        found = texts_of(reading)
+        rules.VALUES.of(f"value {len(rules.VALUES.listed)}")
+        return found
+
+    monkeypatch.setattr(extract._Reading, "_texts", meanwhile)
+    claims = WIDE.find('A sign says "STOP". Another sign says "GO".')
+    assert [claim.value for claim in claims if claim.kind == "text"] == ["STOP", "GO"]
+    assert len(rules.VALUES.listed) > listed
+
+
 def test_a_batch_with_more_readings_than_a_memory_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MOST", 2000)
     rng = np.random.default_rng(1)
