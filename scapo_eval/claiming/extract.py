@@ -556,7 +556,7 @@ class _Reading:
         at = self.at[np.searchsorted(self.mention, mention)]
         lowered = self.tokens.lowered
         spans = zip((base + claims[counts, 7]).tolist(), at.tolist(), strict=True)
-        some |= np.array([bool(lowered[end:start].split()) for end, start in spans], dtype=bool)
+        some |= np.array([bool(lowered[end:start].replace("*", " ").split()) for end, start in spans], dtype=bool)
         claims[counts, 11] = some
         return claims
 
@@ -613,9 +613,11 @@ class _Reading:
             ends = match.end()
             noun = match["place"]
             if match["of"] is None and (
-                (noun in _SIDES and flags[lead + match[0].count(" ") + 1] & rules.BEGINS)  # "on the left wall"
+                (
+                    noun in _SIDES and flags[lead + len(match[0].replace("*", " ").split())] & rules.BEGINS
+                )  # "on the left wall"
                 or _OF_A_THING.match(lowered, ends)
-                or (match["lead"].startswith("in ") and WORDS["places"][noun][1] in ("top", "bottom"))
+                or (match["lead"].startswith("in") and WORDS["places"][noun][1] in ("top", "bottom"))
             ):
                 continue
             if not self.is_quoted[lead] and not flags[lead]:
@@ -625,7 +627,8 @@ class _Reading:
         first = np.fromiter(over, dtype=np.int64, count=len(over))
         length = np.searchsorted(start, np.fromiter(over.values(), dtype=np.int64, count=len(over))) - first
         itself = self._itself()
-        first, length = np.append(first, itself), np.append(length, np.full(len(itself), 3))
+        # a longer phrase may end in the same word, as in "at the top in the image", and is written last
+        first, length = np.append(itself, first), np.append(np.full(len(itself), 3), length)
         flags[first] |= rules.PASSES
         channel[first] |= length
         channel[first + length - 1] |= length << rules.ENDED
@@ -633,14 +636,9 @@ class _Reading:
 
     def _itself(self) -> Ints:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
-        code, start, end = self.tokens.code, self.tokens.start, self.tokens.end
+        code = self.tokens.code
         first: Ints = self._at("itself") - 2
-        first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
-        byte = np.frombuffer(self.tokens.lowered.encode("ascii"), dtype=np.uint8)
-        for k in (0, 1):
-            is_space = (start[first + k + 1] == end[first + k] + 1) & (byte[end[first + k]] == ord(" "))
-            first = first[is_space]
-        return first
+        return first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
 
     def _located(self, root: Ints) -> Ints:
         """Returns the claims about the positions of things as rows."""
@@ -989,8 +987,8 @@ def _is_of(name: str) -> NDArray[np.bool_]:
     words = codes().words
     of: dict[str, Callable[[str], bool]] = {
         "and": lambda word: word == "and",
-        "apart": lambda word: word in SENTENCE_END or word in ("\n", ""),
-        "apart_or_being": lambda word: word in SENTENCE_END or word in ("\n", "") or word in BEING,
+        "apart": lambda word: word in SENTENCE_END or word[:1] in ("\n", ""),
+        "apart_or_being": lambda word: word in SENTENCE_END or word[:1] in ("\n", "") or word in BEING,
         "before_places": frozenset(("on", "to", "toward", "towards", "at", "in", "into", "near")).__contains__,
         "begins": lambda word: word in rules.BEFORE_A_SENTENCE or word[:1] == "\n",
         "bare": lambda word: word in rules.BARE or not word,
@@ -1110,16 +1108,18 @@ _POSSESSIVE = frozenset(("its", "his", "her", "their", "both"))
 _SIDES = frozenset(("left", "right"))
 _HEIGHTS = {"upper": "top", "top": "top", "lower": "bottom", "bottom": "bottom"}
 _SHOWN = frozenset(("written", "printed", "displayed"))
-# Patterns of the batch's text in lower case; each is matched where a position's phrase may begin.
+_GAP = "[ \\t*]{1,8}"
+# Patterns of the batch's text in lower case; each is matched where a position's phrase may begin. As between the words
+# of the rules, Markdown marks and several blanks may stand where the patterns have a space.
 _PLACE = re.compile(
-    r"\b(?P<lead>(?:on|towards?|to|at|in|near|into(?= the (?:distance|background))) the) "
+    r"\b(?P<lead>on|towards?|to|at|in|near|into(?= the (?:distance|background))) the "
     r"(?:(?:far|very|extreme|blurred|immediate) |(?P<height>upper|lower|bottom|top) )?"
     r"(?:(?P<place>left|right|background|distance|foreground|center|centre|middle|top|bottom)\b)"
     r"(?! of (?!(?:the|this) (?:image|picture|photo|frame|scene)|different|various))(?! and (?:left|right|top|bottom))"
     r"(?:-hand)?(?: (?:side|part|half|portion|corner|edge|area|section))?"
-    r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?"
+    r"(?P<of> (?:of|in) (?:the |this )?(?:image|picture|photo|photograph|frame|scene)\b)?".replace(" ", _GAP)
 )
-_OF_A_THING = re.compile(r" of (?:the|an?|this|that|its|his|her|their|[a-z]+'s) ")
+_OF_A_THING = re.compile(r" of (?:the|an?|this|that|its|his|her|their|[a-z]+'s) ".replace(" ", _GAP))
 # Long quotations match, too: otherwise, their closing mark would open the next quotation.
 _QUOTED = re.compile(r"[\"“](?P<text>[^\"“”\n]*)[\"”]")
 _READING = frozenset("reads reading says saying spells labeled letters word words".split())

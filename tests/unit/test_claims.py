@@ -485,6 +485,16 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         (f'A poster says "{"so " * 40}in a word". A sign says "EXIT".', [("text", "sign", "EXIT", "")]),
         ('A poster reads "" and a sign says "EXIT".', [("text", "sign", "EXIT", "")]),
         ("A sign reads STOP\n\nTV and GO", [("text", "sign", "STOP", "")]),
+        ("A dog is looking up\n\nwith its mouth open.", [("attribute", "mouth", "open", "")]),
+        (
+            "At the top in the image on the left, a dog is red.",
+            [("relation", "dog", "top", ""), ("relation", "dog", "left", ""), ("attribute", "dog", "red", "")],
+        ),
+        (
+            "A dog on the **left** is red. In  the\t**background** of the *image*, there is a tree.",
+            [("relation", "dog", "left", ""), ("attribute", "dog", "red", ""), ("relation", "tree", "background", "")],
+        ),
+        ("A dog on the left **wall** in the **image**.", [("relation", "dog", "on", "wall")]),
     ],
 )
 def test_what_is_said(text: str, expected: list[tuple[str, str, str, str]]) -> None:
@@ -534,6 +544,7 @@ def test_everything_that_or_joins_is_guessed(text: str, guessed: set[str]) -> No
         ("Two brown dogs.", True),
         ("Two dogs on a couch.", True),
         ("Two dogs, one dog.", True),
+        ("There are **two** *dogs*.", False),
     ],
 )
 def test_a_count_of_some_only(text: str, restricted: bool) -> None:
