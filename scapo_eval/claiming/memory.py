@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAF = np.iinfo(np.int64).max
-_MOST = 1 << 17  # maximum number of branches (about 150 bytes each); above this number, the memory is cleared
+_MOST = 1 << 17  # maximum number of nodes (about 150 bytes each) and of rows; above it, the memory is cleared
 _LONG = 256  # maximum number of cells of a reading; longer readings are not stored
 _BITS = 18
 _SLOTS = 1 << _BITS  # size of the hash table of branches
@@ -89,6 +89,9 @@ class Memory:
         self._n_rows = 0
         self._entries = np.full(_SLOTS, -1, dtype=np.int64)  # a branch; its last bits contain the next node
 
+    def _is_full(self) -> bool:
+        return max(len(self._distance), self._n_rows) > _MOST
+
     def rows(self, tape: Tape, rule: int, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the results of a rule at many places.
 
@@ -103,7 +106,7 @@ class Memory:
         owners, parts, begin = [np.zeros(0, dtype=np.int64)], [self._table[:0]], 0
         with self._lock:
             while begin < len(at):
-                if len(self._branches) > _MOST:
+                if self._is_full():
                     self.forget()
                 node = self._leaves(tape, rule, at[begin:])
                 first, number = self._first[node], self._number[node]
@@ -121,7 +124,7 @@ class Memory:
         node = np.full(len(at), rule) if len(at) < _FEW else self._walk(tape, rule, at)
         missing = np.flatnonzero(self._number[node] < 0)
         for k, place, begin in zip(missing.tolist(), at[missing].tolist(), node[missing].tolist(), strict=True):
-            if len(self._branches) > _MOST:
+            if self._is_full():
                 node = node[:k]
                 break
             node[k] = self._leaf(tape, rule, place, begin)

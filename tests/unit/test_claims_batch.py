@@ -257,6 +257,15 @@ def test_a_value_that_another_thread_adds_is_not_the_text(monkeypatch: pytest.Mo
     assert len(rules.VALUES.listed) > listed
 
 
+def test_readings_that_are_too_long_to_keep_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST", 2000)
+    of, cells = memory.Memory((Sum(),), 1), [*[7] * 300, 0]
+    for _ in range(3):
+        assert read(of, 0, cells * 800, [301 * k for k in range(800)]) == [(k, 2100) for k in range(800)]
+    assert max(len(of._distance), of._n_rows) <= 2001
+    assert len(of._table) <= 1 << 12
+
+
 def test_a_batch_with_more_readings_than_a_memory_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MOST", 2000)
     rng = np.random.default_rng(1)
