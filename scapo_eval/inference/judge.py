@@ -125,6 +125,16 @@ def ask_until_read(
     return verdicts
 
 
+def json_in(text: str, opening: str, closing: str) -> Any:
+    """Returns the JSON value from the first opening bracket to the last closing bracket of a text, or None if it is not
+    valid.
+    """
+    try:
+        return orjson.loads(text[text.find(opening) : text.rfind(closing) + 1])
+    except ValueError:
+        return None
+
+
 def ask_for_probabilities(session: Session, wanted: Sequence[Request]) -> list[tuple[float | None, Completion]]:
     """Makes requests whose choices are yes and no, and returns the probability of yes for each. Each request is made
     once, because repeating a request would return the same probabilities.
@@ -151,6 +161,10 @@ def _again(request: Request, number: int) -> Request:
 # --- MMHal-Bench ----------------------------------------------------------------------------------------------------
 
 _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNORECASE)
+MOST_DIGITS = 9
+"""Maximum number of digits that are read as a number. A judge may repeat a digit until its token limit, and Python
+refuses to convert thousands of digits.
+"""
 
 
 def read_rating(text: str) -> int | None:
@@ -163,7 +177,7 @@ def read_rating(text: str) -> int | None:
     if len(ratings) != 1:
         return None
     value = ratings.pop()
-    return int(value) if value.isdecimal() and int(value) <= TOP_RATING else None
+    return int(value) if value.isdecimal() and len(value) <= MOST_DIGITS and int(value) <= TOP_RATING else None
 
 
 def judge_mmhal(
@@ -262,11 +276,7 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
     """Returns the (category, fact) pairs from the JSON in a judge's text, or None if the JSON is invalid. Text around
     the JSON is ignored.
     """
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        value = orjson.loads(text[start : end + 1])
-    except ValueError:
-        return None
+    value = json_in(text, "{", "}")
     if not isinstance(value, dict) or not set(value) <= set(prompts.CATEGORIES):
         return None
     facts: dict[str, str] = {}

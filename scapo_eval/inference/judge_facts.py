@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
@@ -26,7 +24,7 @@ from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of, optional_text
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
-from .judge import AnswerToJudge, ask_until_read
+from .judge import MOST_DIGITS, AnswerToJudge, ask_until_read, json_in
 from .judge_prompts import fill
 from .runner import RequestCounts, Session, now, write_card, write_rows
 from .sources import ImageFolder
@@ -145,8 +143,7 @@ def numbered(statements: Sequence[str]) -> str:
 
 # --- Parsing of a judge's answers -----------------------------------------------------------------------------------
 
-_LIST = re.compile(r"\[.*\]", re.DOTALL)
-_LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
+_LINE = re.compile(rf"^\W*(\d{{1,{MOST_DIGITS}}})\s*[.):\-]+[\s*_`\"']*([^\W_]+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
@@ -156,11 +153,7 @@ def read_claims(text: str) -> list[tuple[str, bool]] | None:
     Repetitions of a claim are counted once. If repetitions of a claim have different flags, the answer is considered
     unreadable.
     """
-    match = _LIST.search(text)
-    try:
-        listed = orjson.loads(match.group()) if match else None
-    except ValueError:
-        return None
+    listed = json_in(text, "[", "]")
     if not isinstance(listed, list):
         return None
     claims: dict[str, bool] = {}
@@ -202,7 +195,9 @@ def read_matches(text: str, number: int, n_references: int) -> list[int | None] 
 
     Returns None instead of the list if the reply is unreadable.
     """
-    words = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
+    words = read_lines(
+        text, number, lambda word: word.isdecimal() and len(word) <= MOST_DIGITS and int(word) <= n_references
+    )
     return None if words is None else [int(word) - 1 if int(word) else None for word in words]
 
 

@@ -8,11 +8,8 @@ strings.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import orjson
 
 from ..base.hashes import digest
 from ..benchmarks.judged import Judging
@@ -21,7 +18,7 @@ from ..files.records import Readable
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_layout
 from ..segmenting.unfinished import without_unfinished
-from .judge import ask_until_read
+from .judge import ask_until_read, json_in
 from .judge_prompts import fill
 from .runner import RequestCounts, Session, now, write_card, write_rows
 
@@ -72,20 +69,13 @@ def objects_turns(case: dict[str, str], task: str = OBJECTS_TASK) -> tuple[Turn,
     return (Turn("system", task), *shown, Turn("user", fill(OBJECTS_CASE, case)))
 
 
-_LIST = re.compile(r"\[.*\]", re.DOTALL)
-
-
 def read_objects(text: str) -> list[str] | None:
     """Returns the distinct objects in a judge's answer, or None if the answer contains no JSON list of strings.
 
     Text around the list, such as a code fence or a preceding sentence, is ignored. Refusals, truncated lists and
     several lists in one answer are not accepted.
     """
-    match = _LIST.search(text)
-    try:
-        listed = orjson.loads(match.group()) if match else None
-    except ValueError:
-        return None
+    listed = json_in(text, "[", "]")
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         return None
     return list(dict.fromkeys(name for name in (" ".join(name.split()) for name in listed) if name))

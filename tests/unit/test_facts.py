@@ -217,6 +217,9 @@ def test_claims_are_read_or_not_guessed(text: str, claims: list[tuple[str, bool]
         ("1: yes", None),
         ("1: yes\n2: no\n3: no", None),
         ("1: yes\n2: maybe", None),
+        ("1: _yes_\n2: `no`.", [True, False]),
+        ("1: yes\n2: no\n" + "3" * 5000 + ": yes", [True, False]),
+        ("1: yes\n2: " + "_" * 10_000 + " (no)", None),
         ("", None),
     ],
 )
@@ -227,6 +230,7 @@ def test_verdicts_name_every_claim_once(text: str, verdicts: list[bool] | None) 
 def test_matches_and_answers() -> None:
     assert read_matches("1: 0\n2: 3", 2, 3) == [None, 2]
     assert read_matches("1: 0\n2: 4", 2, 3) is None
+    assert read_matches("1: 0\n2: " + "1" * 5000, 2, 3) is None
     assert read_answers("1: unsaid\n2: yes", 2) == ["unsaid", "yes"]
     assert read_answers("1: unknown\n2: yes", 2) is None
 

@@ -129,6 +129,7 @@ def test_bad_input(tmp_path: Path) -> None:
         ("dog, cat", None),
         ("I'm sorry, I can't.", None),
         ('["dog", "ca', None),
+        ("]dog[", None),
         ('["dog"] or ["cat"]', None),
         ('["dog", 3]', None),
         ('{"objects": "dog"}', None),
