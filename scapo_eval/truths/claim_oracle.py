@@ -349,7 +349,6 @@ class _Known:
         self.things: dict[str, list[Thing]] = {}
         for thing in self.scene.things:
             self.things.setdefault(thing.label, []).append(thing)
-        self._attributes: dict[str, list[set[str]]] = {}
 
     @cached_property
     def relations(self) -> set[tuple[str, str, str]]:
@@ -380,14 +379,13 @@ class _Known:
             return math.nan
         return self.chances.get(asked, math.nan)
 
-    def attributes(self, label: str) -> list[set[str]]:
-        """Returns the canonical attributes of each object with a given label."""
-        said = self._attributes.get(label)
-        if said is None:
-            for thing, words in zip(self.scene.things, _attributes_of(self.scene), strict=True):
-                self._attributes.setdefault(thing.label, []).append(words)
-            said = self._attributes.setdefault(label, [])
-        return said
+    @cached_property
+    def attributes(self) -> Mapping[str, Sequence[set[str]]]:
+        """Mapping from each label to the canonical attributes of each object with this label."""
+        attributes = dict[str, list[set[str]]]()
+        for thing, words in zip(self.scene.things, _attributes_of(self.scene), strict=True):
+            attributes.setdefault(thing.label, []).append(words)
+        return attributes
 
     def is_crowd(self, *labels: str) -> bool:
         """Returns True if an object of one of the labels is a crowd."""
@@ -442,7 +440,7 @@ def _count(known: _Known, claim: Claim) -> State:
 
 
 def _attribute(known: _Known, claim: Claim) -> State:
-    said, cues = known.attributes(claim.label), shipped_claim_cues()
+    said, cues = known.attributes.get(claim.label, ()), shipped_claim_cues()
     shades = cues.shades.get(claim.value, {claim.value})
     if any(not words.isdisjoint(shades) for words in said):
         return TRUE

@@ -49,6 +49,21 @@ def verdicts(text: str, oracle: ClaimOracle, kind: str) -> list[int]:
     return list(found)
 
 
+def test_the_attributes_of_an_object_are_read_once() -> None:
+    oracle = ClaimOracle(VOCABULARY, scenes=(graph(),))
+    assert verdicts("A red bear, a red bus, a red truck, a brown dog, a gray dog.", oracle, "attribute") == [
+        -1,
+        -1,
+        -1,
+        1,
+        1,
+    ]
+    (known,) = oracle._scenes_of("7")
+    assert {label: len(of_each) for label, of_each in known.attributes.items()} == {
+        "dog": 2, "couch": 1, "car": 1, "tree": 1,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "state"),
     [
