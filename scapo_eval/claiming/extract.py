@@ -638,7 +638,8 @@ class _Reading:
         """Returns the first word of each phrase, such as "in the scene", that states no position."""
         code = self.tokens.code
         first: Ints = self._at("itself") - 2
-        return first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
+        first = first[_is_of("in_or_above")[code[first]] & _is_of("the_this")[code[first + 1]]]
+        return first
 
     def _located(self, root: Ints) -> Ints:
         """Returns the claims about the positions of things as rows."""
@@ -657,8 +658,8 @@ class _Reading:
     # ---- what is written
 
     def _texts(self) -> Ints:
-        """Returns the text claims as rows. Each claim is about the nearest preceding object in its sentence, or about no
-        object. The values are positions in ``written``.
+        """Returns the text claims as rows, whose values are positions in ``written``. Each claim is about the nearest
+        preceding object in its sentence, or about no object.
         """
         captions = self._captions_of(np.append(self._at("quotes"), self._at("reading")))
         found = [(caption, *place) for caption in captions for place in self._texts_of(caption)]
