@@ -74,6 +74,7 @@ ENDING = frozenset(words[-2:] for words, _, _ in CUES.phrases)
 LISTING = frozenset(words[0] for words, cue, _ in CUES.phrases if cue.category in LISTED)
 """Words that begin a relation to each thing in a list."""
 JOINING = _GUESSES | {"and", ",", "or"}
+_HUNDREDS = frozenset(("hundred", "thousand", "million"))
 _TO = ("to", "be")
 _PLACING = frozenset(("on", "in", "at", "near", "by", "for"))
 _SKIPPED = 2  # maximum number of unlisted words between an attribute and its thing: "a red double-decker tour bus"
@@ -395,10 +396,12 @@ class Rules(Tape):
         yield self._row("count", OF_NUMBER - LIMITS.index(self._limit(j)), j, j, cue)
 
     def _is_of_more(self, j: int) -> bool:
-        """Returns True if a number at a place is that of a larger set, as in "two out of three dogs", or the end of a
-        range that the rules do not read, as in "15 to 25 dogs".
+        """Returns True if a number at a place is that of a larger set, as in "two out of three dogs", the end of a range
+        that the rules do not read, as in "15 to 25 dogs", or the end of a larger number, as in "a hundred and one dogs".
         """
         before, first = self.word(j - 1), self.word(j - 2)
+        if (first if before == "and" else before) in _HUNDREDS:
+            return True
         if before == "of":
             return first == "out" or first in _COUNTS or first in _NUMBERS
         is_range = before in ("or", "to", "-", "–") or (before == "and" and self.word(j - 3) == "between")

@@ -85,6 +85,8 @@ def test_a_cue_leaves_its_counterexamples_alone(cue: ClaimCue, text: str) -> Non
         ("Two or five dogs.", []),
         ("Two out of three dogs.", []),
         ("Two of three dogs.", []),
+        ("A hundred and one dogs and two hundred twenty-five cats.", []),
+        ("A hundred dogs and two cats.", [("count", "cat", "2", "")]),
         ("A 2 liter bottle.", []),
         ("Three or more dogs.", [("count", "dog", "3+", "")]),
         ("Two dogs or more.", [("count", "dog", "2+", "")]),
