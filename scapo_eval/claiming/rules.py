@@ -396,8 +396,8 @@ class Rules(Tape):
         yield self._row("count", OF_NUMBER - LIMITS.index(self._limit(j)), j, j, cue)
 
     def _is_of_more(self, j: int) -> bool:
-        """Returns True if a number at a place is that of a larger set, as in "two out of three dogs", the end of a range
-        that the rules do not read, as in "15 to 25 dogs", or the end of a larger number, as in "a hundred and one dogs".
+        """Returns True if a number at a place is that of a larger set, as in "two out of three dogs", or the end of a
+        range or number that the rules do not read, as in "15 to 25 dogs" or "a hundred and one dogs".
         """
         before, first = self.word(j - 1), self.word(j - 2)
         if (first if before == "and" else before) in _HUNDREDS:
