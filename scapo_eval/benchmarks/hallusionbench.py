@@ -460,7 +460,7 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, Item
             asked[place.set, unit, number].append(f"{place.figure}.{place.question}")
     answered: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    groups: dict[str, set[str]] = defaultdict(set)
+    groups: dict[str, dict[str, None]] = defaultdict(dict)  # a set would order the columns by Python's random hashes
     items: list[tuple[str, str, Mapping[str, int]]] = []
 
     def add(name: str, set_: str, counted: Mapping[str, int]) -> None:
@@ -471,7 +471,7 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, Item
     originals = {(place.set, place.question) for place in _places(answers) if place.figure == 0}
     for item, blamed in _blamed(answers):
         place = Place.of(item.question.id)
-        groups[place.set].update(place.groups)
+        groups[place.set].update(dict.fromkeys(place.groups))
         right = is_right(item)
         for unit, number in place.units:
             answered[place.set, unit, number].append(right)

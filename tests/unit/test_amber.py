@@ -497,6 +497,16 @@ def test_few_events_are_those_of_all_kinds(data: AmberData, tmp_path: Path) -> N
     assert events == {"precision": 2, "f1": 0, "existence_precision": 0}
 
 
+def test_the_verdicts_are_in_the_order_of_the_answers(data: AmberData, tmp_path: Path) -> None:
+    """Checks that results files do not depend on Python's random hashes."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(answer((5, "No"), (4, "No"), (7, "No"))))
+    verdicts = Amber(data).score(read_responses(path, data)).run.verdicts
+    assert list(verdicts) == [
+        "accuracy", "attribute_accuracy", "state_accuracy", "existence_accuracy", "number_accuracy",
+    ]  # fmt: skip
+
+
 def test_systems_with_different_items(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, number in (("first", 4), ("second", 5)):
         (tmp_path / f"{name}.json").write_text(json.dumps(answer((1, "A dog."), (number, "No"))))

@@ -112,6 +112,14 @@ def test_every_layout_gives_the_same(own: str, tmp_path: Path) -> None:
         assert scored(path).values == wanted, path
 
 
+def test_the_counts_of_an_item_are_in_the_order_of_the_columns(own: str) -> None:
+    """Checks that results files do not depend on Python's random hashes."""
+    items = scored(own).items
+    assert items is not None
+    item, column, _ = items.cells.tolist()
+    assert sorted(zip(item, column, strict=True)) == list(zip(item, column, strict=True))
+
+
 def test_unanswered_questions_leave_their_figure_and_pair_out(own: str, tmp_path: Path) -> None:
     questions = lines(tmp_path / "q.jsonl", map(official, QUESTIONS))
     some = [{"id": k, "response": SAID[k]} for k in QUESTIONS if k != "VD/illusion/2/0/1/0"]

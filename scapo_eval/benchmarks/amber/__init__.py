@@ -341,7 +341,7 @@ class Amber:
         for number, said in questions:
             item = cast(Query, self._item(number))
             dimension = "attribute" if item.kind in ("state", "number", "action") else item.kind
-            for name in {"accuracy", f"{item.kind}_accuracy", f"{dimension}_accuracy"}:
+            for name in ("accuracy", f"{dimension}_accuracy", f"{item.kind}_accuracy"):
                 right.setdefault(name, {})[str(number)] = said == item.truth
         return right
 
