@@ -96,6 +96,10 @@ class InputError(ScapoError):
         return partial(type(self), self.reason, path=self.path, line=self.line), ()
 
 
+class NoRecords(InputError):
+    """An error for a file without records. Among several files of one system, such a file is not an error."""
+
+
 class InputWarning(UserWarning):
     """A warning about input that is usable but may not be what the user intended. The command-line programs print the
     warning on one line.
@@ -249,10 +253,12 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
 
 def cause(error: Exception) -> str:
     """Returns the original cause of an engine failure as one line. Exceptions from Ray or PySpark that wrap the cause
-    are omitted.
+    are omitted. In a trace of Java without an exception of Python, the first cause names the failed task.
     """
-    match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", str(error), re.MULTILINE)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = str(error)
+    match = re.search(r"^(?!ray\.|pyspark\.)[\w.]*(?:Error|Exception):\s+\S.*$", text, re.MULTILINE)
+    match = match or re.search(r"(?<=^Caused by: ).+$", text, re.MULTILINE)
+    lines = text.strip().splitlines() or [type(error).__name__]
     return " ".join(match[0].split()) if match else lines[-1]
 
 

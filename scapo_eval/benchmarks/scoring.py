@@ -68,8 +68,17 @@ class ScoringOptions:
     def __post_init__(self) -> None:
         check_reading(self.claims)
         check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
-        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
-            raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
+        check_workers(self.workers)
+
+
+def check_workers(workers: object) -> None:
+    """Checks a number of workers.
+
+    Raises:
+        InputError: If the number is neither None nor a whole number of at least 1.
+    """
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise InputError(f"workers must be a whole number of at least 1, got {short_repr(workers)}")
 
 
 class ScorableBlock(Protocol):

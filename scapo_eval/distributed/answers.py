@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, InputErrors, check_choice
+from ..base.errors import InputError, InputErrors, NoRecords, check_choice
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..benchmarks.hallusionbench import TextOnly
@@ -90,6 +90,8 @@ class Replies(Counted[Run]):
             faults = [("fault", packed(fault), times) for fault, times in zip(error.errors, n, strict=True)]
             of_file = [("bad_file", packed(first_of(error, str(source))), 1)] if kind == OF_A_FILE else []
             return self.table([("total", b"faults", error.total), *faults, *of_file])
+        except NoRecords as error:
+            return self.table([("empty_file", packed(error), 1)])
         except InputError as error:
             error = first_of(error, str(source))
             if kind == OF_A_FILE:

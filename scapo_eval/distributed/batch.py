@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, Ty
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, InputErrors, MissingExtra, ScapoError, cause
+from ..base.errors import InputError, InputErrors, MissingExtra, NoRecords, ScapoError, cause
 from ..base.odd_texts import ODD, OddTexts
 from ..base.reprs import fields_in_short
 from ..benchmarks.agreement import agreement_of_sums
@@ -70,7 +70,7 @@ KIND, KEY, N = "kind", "key", "n"
 of images have additional columns.
 """
 
-KINDS = ("total", "said", *ODD, "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file")
+KINDS = ("total", "said", *ODD, "label", "model", "prompt", "ids", "prints", "note", "fault", "bad_file", "empty_file")
 
 MERGE_ROWS = 1_000_000
 """Number of count rows that are kept before they are summed."""
@@ -206,8 +206,11 @@ class Counted(ABC, Generic[Result]):
 
         Raises:
             InputErrors: If a file is unreadable and ``on_bad_file`` is ``fail``, or if records are invalid.
-            InputError: If the records are from several models.
+            InputError: If the records are from several models, or no file contains records.
         """
+        empty_files = of_kind(counts, "empty_file")
+        if empty_files and len(empty_files) == counts.num_rows:
+            raise unpacked(min(empty_files))
         bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
         faults = [(unpacked(key), n) for key, n in of_kind(counts, "fault").items()]
         if on_bad_file == "skip":  # the faulty records of a file that is omitted
@@ -339,6 +342,8 @@ class Counter(Counted[Result]):
             try:
                 block = next(blocks, None)
                 outcome = None if block is None else work(block)
+            except NoRecords as error:
+                return self.table([("empty_file", packed(error), 1)])
             except (InputError, InputErrors) as error:  # no part of a file with an error counts
                 return self.table([("bad_file", packed(first_of(error, source)), 1)])
             if outcome is None:
@@ -432,7 +437,9 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
         raise ScapoError(f"{engine} failed: {cause(error)} (see its logs){remedy}") from error
 
 
-_OTHER_PYTHON = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Python in worker has different version")
+_OTHER_PYTHON = re.compile(
+    r"No module named|PYTHON_VERSION_MISMATCH|Python in worker has different version|Cannot run program"
+)
 
 
 def merged(tables: Sequence[Any]) -> Any:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Unio
 from numpy.typing import NDArray
 
 from ..api import compare
-from ..base.errors import check_choice
+from ..base.errors import InputError, check_choice
 from ..benchmarks.amber import AmberData, Similarity
 from ..benchmarks.capscore import CaptionScores
 from ..benchmarks.chair import Synonyms
+from ..benchmarks.scoring import check_workers
 from ..files.records import Given
 from ..files.source import Input
 from ..matching.vocabulary import VocabularyGiven
@@ -221,6 +222,16 @@ class CountingEngine(ABC, Generic[Data]):
                 run.metrics  # noqa: B018  drawn once, and kept
             return results
 
+    def checked_columns(self, data: Data) -> list[str]:
+        """Returns the column names of a data set.
+
+        Raises:
+            InputError: If the data set is not one of the engine.
+        """
+        if not isinstance(data, self.kind):
+            raise InputError(f"expected a {_class_name(self.kind)}, found a {_class_name(type(data))}")
+        return self.columns(data)
+
     @abstractmethod
     def columns(self, data: Data) -> list[str]:
         """Returns the column names of a data set."""
@@ -246,7 +257,14 @@ class CountingEngine(ABC, Generic[Data]):
         """
 
     def _source(self, records: Data | Paths) -> str:
-        return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]
+        if isinstance(records, self.kind):
+            return f"<{self.kind.__name__}>"
+        paths = [records] if isinstance(records, (str, os.PathLike)) else records
+        if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+            raise InputError(f"expected paths or a {_class_name(self.kind)}, found a {_class_name(type(records))}")
+        if not paths:
+            raise InputError("the list of paths is empty")
+        return name_of(paths)
 
     def _run(
         self,
@@ -258,6 +276,7 @@ class CountingEngine(ABC, Generic[Data]):
         resampling: Resampling,
     ) -> Result:
         check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
+        check_workers(workers)
         if of_files := not isinstance(records, self.kind):
             data = self.spread(parts_of(files_of(records), row_groups=counter.row_groups))
         else:
@@ -271,3 +290,7 @@ class CountingEngine(ABC, Generic[Data]):
             with resampled_by(self.resampled):
                 run.metrics  # noqa: B018  drawn once, and kept
         return run
+
+
+def _class_name(kind: type[Any]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")  # pandas and Spark have a DataFrame each

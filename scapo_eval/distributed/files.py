@@ -46,6 +46,8 @@ def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
 
 
 def _matching(pattern: str) -> list[str]:
+    if pattern == "-":
+        raise InputError("the workers cannot read standard input; write it to a file", path="<stdin>")
     if os.path.isdir(pattern) and is_data_set(pattern):
         return DataSet(os.path.abspath(pattern)).files
     if not has_magic(pattern):

@@ -18,6 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..base.errors import MissingExtra, ScapoError
+from ..benchmarks.scoring import check_workers
 from ..results.results import Run
 from ..results.workers import Work, resampled_by, work
 from ..rewarding.reward import SubsentenceReward
@@ -29,7 +30,7 @@ try:
 except ImportError:
     raise MissingExtra("ray", "the engine ray (scapo_eval.distributed.ray)") from None
 
-from .batch import TASKS_PER_CPU, Counted, Result, engine_errors, summed
+from .batch import TASKS_PER_CPU, Counted, Result, engine_errors, pa, summed
 from .engine import CountingEngine
 from .rewards import check_reward_columns, with_rewards
 
@@ -133,11 +134,12 @@ def reward(
         :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: If a required column is missing, or the dataset already contains a column that would be added. While
-            the dataset is consumed, the error is also raised for invalid rows, unless the reward was created with
-            ``on_error="zero"``.
+        InputError: If ``responses`` is not a Ray Dataset, a required column is missing, or the dataset already contains
+            a column that would be added. Unless the reward was created with ``on_error="zero"``, invalid rows cause an
+            exception of Ray while the dataset is consumed; its message contains the InputError.
     """
-    check_reward_columns(_engine.columns(responses), image_id, response)
+    check_workers(workers)
+    check_reward_columns(_engine.checked_columns(responses), image_id, response)
     return responses.map_batches(
         _reward,
         fn_kwargs={"reward": ray.put(reward), "image_id": image_id, "response": response},
@@ -165,4 +167,4 @@ def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:
 
 
 def _ray_errors() -> AbstractContextManager[None]:
-    return engine_errors("Ray", (ray.exceptions.RayError,))
+    return engine_errors("Ray", (ray.exceptions.RayError, pa.ArrowException))  # blocks whose types cannot be merged

@@ -63,7 +63,7 @@ class SparkEngine(CountingEngine["DataFrame"]):
         sums = [sql.sum(column).alias(column) for column in counter.schema.names[2:]]
         counts = data.mapInArrow(count, from_arrow_schema(counter.schema)).groupBy(KIND, KEY).agg(*sums)
         try:
-            with engine_errors("Spark", (PySparkException,)):
+            with engine_errors("Spark", (PySparkException, Py4JError)):
                 return counts.toArrow().cast(counter.schema)
         finally:
             shared.destroy()
@@ -98,11 +98,11 @@ def reward(
         :func:`~scapo_eval.distributed.rewards.reward_fields`.
 
     Raises:
-        InputError: If a required column is missing, or the DataFrame already contains a column that would be added.
-            While the DataFrame is consumed, the error is also raised for invalid rows, unless the reward was created
-            with ``on_error="zero"``.
+        InputError: If ``responses`` is not a DataFrame of Spark, a required column is missing, or the DataFrame already
+            contains a column that would be added. Unless the reward was created with ``on_error="zero"``, invalid rows
+            cause an exception of Spark while the DataFrame is consumed; its message contains the InputError.
     """
-    check_reward_columns(responses.columns, image_id, response)
+    check_reward_columns(_engine.checked_columns(responses), image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)
     schema = pa.schema([*to_arrow_schema(responses.schema), *reward_fields()])
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from ..base.errors import InputError, MissingExtra
+from ..base.errors import InputError, MissingExtra, NoRecords
 from .account import counted
 from .files import decoding, not_utf8, read_bytes
 from .json_text import iter_records, read_json
@@ -130,7 +130,7 @@ def open_rows(path: Readable, *, on_error: ErrorHandler | None = None, warn: War
         rows = counted(source, rows)
     first = next(rows, None)
     if first is None:
-        raise faults[0] if faults else InputError("the file contains no record", path=name)
+        raise faults[0] if faults else NoRecords("the file contains no record", path=name)
     if container == "JSON lines" and any(isinstance(first[1].get(key), (dict, list)) for key in ("results", "logs")):
         container = "JSON object"  # a whole document on one line
     return Rows(name, container, first[1], chain([first], rows))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from ..base.errors import FaultList, InputError
+from ..base.errors import FaultList, InputError, NoRecords
 from .account import counted
 from .files import iter_lines, not_utf8, read_bytes
 from .limits import check_values
@@ -223,7 +223,7 @@ def _values(
     """Yields the value of every line, or the elements of the array if all lines together form a single array."""
     first = next(lines, None)
     if first is None:
-        raise InputError("the file contains no record (empty or only blank lines)", path=name)
+        raise NoRecords("the file contains no record (empty or only blank lines)", path=name)
     if first[1][:1] == b"[":
         yield from enumerate(parse_array(name, chain([first], lines), unique=unique), 1)
         return
@@ -264,7 +264,7 @@ def parse_array(
     except ValueError as error:
         raise json_fault(name, data, error) from None
     if not values:
-        raise InputError("the file contains no record (an empty JSON array)", path=name)
+        raise NoRecords("the file contains no record (an empty JSON array)", path=name)
     return values
 
 

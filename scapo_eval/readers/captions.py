@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import FaultList, InputError, InputErrors
+from ..base.errors import FaultList, InputError, InputErrors, NoRecords
 from ..base.ids import MergedImages, canonical_image_id, is_in_folder, plain_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Container, ErrorHandler, Rows, Warn, is_open, warn_user
@@ -477,7 +477,7 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
     blocks = iter_line_blocks(source, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
-        raise InputError("the file contains no record (empty or only blank lines)", path=name)
+        raise NoRecords("the file contains no record (empty or only blank lines)", path=name)
     if head[1].lstrip()[:1] != b"[":
         yield Block(name, head[1], blank=head[0] - 1)
         yield from (Block(name, data) for _, data in blocks)

@@ -17,7 +17,7 @@ from glob import escape, glob, has_magic
 from itertools import accumulate
 from typing import Any, BinaryIO
 
-from ..base.errors import InputError, InputErrors
+from ..base.errors import InputError, InputErrors, NoRecords
 from ..files.containers import open_rows
 from ..files.fields import plain_value
 from ..files.files import iter_line_blocks
@@ -206,10 +206,12 @@ class DataSet(Source):
         first: tuple[str, str, str] | None = None
         for path in self.files:
             source = Source(path)
-            if not source.head.strip():  # a shard without records
-                continue
             known = recognize_file(source)
-            rows = known.layout.rows if known and known.layout else open_rows(source, warn=lambda message: None)
+            try:
+                rows = known.layout.rows if known and known.layout else open_rows(source, warn=lambda message: None)
+            except NoRecords:  # a shard without records, such as the first one that Spark writes
+                source.close()
+                continue
             results = known is not None and known.kind.name == "results"
             if rows.container not in _CONTAINERS and not results:
                 accepted = "JSON Lines, JSON arrays, CSV, TSV or parquet"
@@ -236,7 +238,11 @@ def _as_lines(source: Source, numbers: array[int]) -> Iterator[bytes]:
         for _, data in iter_line_blocks(source, _BLOCK):
             yield data if data.endswith(b"\n") else data + b"\n"
         return
-    for number, record in open_rows(source, warn=lambda message: None):
+    try:
+        rows = open_rows(source, warn=lambda message: None)
+    except NoRecords:
+        return
+    for number, record in rows:
         numbers.append(number)
         values = ((key, plain_value(value)) for key, value in record.items())
         yield dump_json({key: value for key, value in values if value is not None and value == value}) + b"\n"

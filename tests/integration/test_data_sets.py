@@ -48,7 +48,9 @@ def write(records: list[dict[str, Any]]) -> None:
     Path("parts/1.jsonl.gz").write_bytes(gzip.compress(lines(records[30:50])))
     parquet.write_table(pyarrow.Table.from_pylist(records[50:70]), "parts/2.parquet")
     Path("parts/3.json").write_text(json.dumps(records[70:]))
-    Path("parts/4.jsonl").write_bytes(b"")  # a shard without records
+    Path("parts/4.jsonl").write_bytes(b"")  # shards without records
+    parquet.write_table(pyarrow.Table.from_pylist(records[:1])[:0], "parts/6.parquet")  # as Spark writes them
+    Path("parts/5.json").write_text("[]")
     Path("parts/README.md").write_text("Captions.")
     Path("parts/.hidden.jsonl").write_text("{")
 

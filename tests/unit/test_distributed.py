@@ -7,9 +7,11 @@ import json
 import pickle
 import random
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,9 +30,11 @@ from scapo_eval.base.errors import ScapoError
 from scapo_eval.base.odd_texts import OddTexts
 from scapo_eval.distributed import batch
 from scapo_eval.distributed.batch import Counter, check_columns, engine_errors, merged
+from scapo_eval.distributed.engine import CountingEngine
 from scapo_eval.distributed.files import files_of, name_of, parts_of
 from scapo_eval.distributed.rewards import check_reward_columns, reward_fields, with_rewards
 from scapo_eval.results.results import Resampling
+from scapo_eval.results.workers import work
 
 LABELS = ("dog", "cat", "car", "bus")
 VOCABULARY = Vocabulary.from_mapping({label: [label] for label in LABELS}, name="four")
@@ -175,6 +179,18 @@ def test_files_that_are_not_there(folder: Path) -> None:
         of_files(folder / "gone.jsonl")
 
 
+def test_files_without_records_are_shards_of_nothing(folder: Path) -> None:
+    one = of_files(folder / "*")
+    pq.write_table(pq.read_table(folder / "a.parquet")[:0], folder / "0.parquet")
+    (folder / "1.jsonl").write_bytes(b"\n")
+    (folder / "2.json").write_text("[]")
+    (folder / "3.csv").write_text("id,image_id,caption,model\n")
+    for on_bad_file in ("fail", "skip"):
+        assert said(of_files(folder / "*", on_bad_file=on_bad_file)) == said(one)
+        with pytest.raises(InputError, match=r"0\.parquet: the file contains no record"):
+            of_files(folder / "[0-9]*", on_bad_file=on_bad_file)
+
+
 def test_a_corrupt_file_is_named_or_left_out(folder: Path) -> None:
     data = (folder / "c.jsonl.gz").read_bytes()
     (folder / "c.jsonl.gz").write_bytes(data[: len(data) // 2])
@@ -286,6 +302,7 @@ def test_an_engine_that_is_not_installed(engine: str, monkeypatch: pytest.Monkey
     [
         ("Spark", "ModuleNotFoundError: No module named 'scapo_eval'", True),
         ("Spark", "[PYTHON_VERSION_MISMATCH] Python in worker has different version", True),
+        ("Spark", 'An error occurred.\n: a.B: x\nCaused by: c.D: Cannot run program "p"\nCaused by: e.F: y', True),
         ("Spark", "ValueError: no", False),
         ("Ray", "ModuleNotFoundError: No module named 'mine'", False),
     ],
@@ -294,6 +311,59 @@ def test_another_python_of_sparks_workers_is_named(engine: str, message: str, na
     with pytest.raises(ScapoError, match=f"{engine} failed: ") as error, engine_errors(engine, (RuntimeError,)):
         raise RuntimeError(message)
     assert ("export PYSPARK_PYTHON=" in str(error.value)) == named
+
+
+def test_the_first_cause_in_a_trace_of_java_is_named() -> None:
+    trace = "An error.\n: a.B: x: \n\tat g.H\nCaused by: c.D: Task 0 failed\n\tat g.H\nCaused by: e.F: y\n\t... 9 more"
+    with (
+        pytest.raises(ScapoError, match=r"Spark failed: c\.D: Task 0 failed \(see"),
+        engine_errors("Spark", (OSError,)),
+    ):
+        raise OSError(trace)
+
+
+class Tables(CountingEngine[pa.Table]):
+    """An engine whose data sets are Arrow tables, without workers."""
+
+    kind = pa.Table
+
+    def columns(self, data: pa.Table) -> list[str]:
+        return list(data.column_names)
+
+    def select(self, data: pa.Table, names: Sequence[str]) -> pa.Table:
+        return data.select(names)
+
+    def spread(self, parts: pa.Table) -> pa.Table:
+        return parts
+
+    def counts(self, data: pa.Table, counter: Any, of_files: bool, workers: int | None) -> pa.Table:
+        return counter.of_parts(data) if of_files else counter.of_batches([data])
+
+    def resampled(self, parts: list[Any]) -> Iterable[Any]:
+        return map(work, parts)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "reason"),
+    [
+        (pd.DataFrame(), {}, r"expected paths or a pyarrow\.lib\.Table, found a pandas\.[\w.]*DataFrame$"),
+        ([{"image_id": 1, "caption": "A dog."}], {}, "found a list$"),
+        (None, {}, "found a NoneType$"),
+        ([], {}, "the list of paths is empty"),
+        ("-", {}, "<stdin>: the workers cannot read standard input"),
+        ("c.jsonl", {"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ("c.jsonl", {"workers": 1.5}, "workers must be a whole number of at least 1, got 1.5"),
+    ],
+)
+def test_what_an_engine_cannot_score(given: Any, more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        Tables().score(given, truth=TRUTH, vocabulary=VOCABULARY, **more)
+
+
+def test_data_of_another_engine_get_no_reward() -> None:
+    assert Tables().checked_columns(pa.table({"a": [1]})) == ["a"]
+    with pytest.raises(InputError, match=r"expected a pyarrow\.lib\.Table, found a dict"):
+        Tables().checked_columns({"a": [1]})
 
 
 def test_the_account_of_a_cluster() -> None:

@@ -183,6 +183,17 @@ def test_files_of_any_layout(folder: Path, tmp_path: Path) -> None:
     assert of_files(folder / "*").evidence() == one.evidence()
 
 
+def test_files_without_records_are_shards_of_nothing(folder: Path) -> None:
+    one = of_files(folder / "*")
+    pq.write_table(
+        pa.table({"id": pa.array([], pa.string()), "response": pa.array([], pa.string())}), folder / "0.parquet"
+    )
+    (folder / "1.jsonl").write_bytes(b"")
+    assert said(of_files(folder / "*")) == said(one)
+    with pytest.raises(InputError, match=r"0\.parquet: the file contains no record"):
+        of_files(folder / "[0-9]*")
+
+
 def test_a_corrupt_file_among_many_is_named_or_left_out(folder: Path) -> None:
     data = (folder / "b.jsonl.gz").read_bytes()
     (folder / "b.jsonl.gz").write_bytes(data[: len(data) // 2])

@@ -60,6 +60,8 @@ def test_a_frame_of_any_partitions(
             on_spark.score(frame.union(frame), **reading)
         with pytest.raises(ScapoError, match="Spark failed: ZeroDivisionError"):
             on_spark.score(frame.mapInArrow(lambda batches: 1 // 0, frame.schema), **reading)
+        with pytest.raises(ScapoError, match=r"Spark failed: .*no captions"):  # in Java
+            on_spark.score(frame.selectExpr("image_id", "raise_error('no captions') caption"), **reading)
 
 
 def test_the_executors_compare(session: SparkSession, systems: Any, monkeypatch: pytest.MonkeyPatch) -> None:
