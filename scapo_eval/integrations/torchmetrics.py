@@ -8,16 +8,17 @@ or values per image. To obtain these, write the captions to a file and score it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.errors import FaultList, InputError, MissingExtra
+from ..base.errors import FaultList, InputError, MissingExtra, short_repr
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import Reading, reading_fields
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..readers.captions import captions_of
+from ..results.metric import MetricSet
 from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth
 
@@ -66,9 +67,17 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         options = ScoringOptions(claims, on_unknown_image=on_unknown_image)
         seen = Truth.of(PresenceOracle.of(truth), Vocabulary.of(vocabulary))
         self.scorer = CaptionScorer((seen,), options.on_unknown_image == "skip", options.claims)
-        self.metric_set = capscore_metrics()
         self.add_state("counts", torch.zeros(len(self.metric_set.columns), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("skipped", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """Metrics of the sums. They are not stored in the metric, because their formulas cannot be pickled."""
+        return capscore_metrics()
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> CapScoreMetric:
+        """Changes nothing. The counts remain whole numbers, because half precision would round them."""
+        return self
 
     def update(self, image_ids: Sequence[int | str] | torch.Tensor, captions: Sequence[str]) -> None:
         """Adds a batch of captions.
@@ -80,10 +89,13 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         Raises:
             InputErrors: If captions are not texts, or images are not in the ground truth. The errors state the
                 positions of the captions in the batch, counted from 1.
-            InputError: If the numbers of ids and captions differ.
+            InputError: If an argument is not a list, or the numbers of ids and captions differ.
         """
-        ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
-        if isinstance(captions, str) or len(ids) != len(captions):
+        ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else image_ids
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise InputError(f"image ids must be a list or an (n,) tensor, got {short_repr(image_ids)}")
+        ids = list(ids)
+        if isinstance(captions, str) or not isinstance(captions, Sized) or len(ids) != len(captions):
             raise InputError(f"{len(ids):,} image ids require as many captions, as a list of strings")
         faults = FaultList()
         records = [{"image_id": image, "caption": text} for image, text in zip(ids, captions, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,21 @@ def test_forward_gives_the_batch_and_keeps_the_sum(expected: dict[str, float]) -
     assert plain(metric) == pytest.approx(expected, abs=1e-7)
 
 
+def test_a_pickled_metric_continues(expected: dict[str, float]) -> None:
+    metric = CapScoreMetric(TRUTH)
+    metric.update(IDS[:10], TEXTS[:10])
+    metric = pickle.loads(pickle.dumps(metric))
+    metric.update(IDS[10:], TEXTS[10:])
+    assert plain(metric) == pytest.approx(expected, abs=1e-7)
+
+
+def test_half_precision_does_not_round_the_counts(expected: dict[str, float]) -> None:
+    metric = CapScoreMetric(TRUTH).set_dtype(torch.float16).half()
+    metric.update(IDS, TEXTS)
+    assert metric.counts.dtype == torch.int64
+    assert plain(metric) == pytest.approx(expected, abs=1e-7)
+
+
 def test_no_value_is_nan() -> None:
     metric = CapScoreMetric({1: ["dog"]})
     metric.update([1], ["Nothing at all."])
@@ -94,6 +110,11 @@ def test_faults_name_the_position() -> None:
         metric.update([1, 2], ["a dog"])
     with pytest.raises(InputError, match="1 image ids require as many captions"):
         metric.update([1], "a")
+    with pytest.raises(InputError, match="1 image ids require as many captions"):
+        metric.update([1], None)  # type: ignore[arg-type]
+    for image_ids in ("1", 1, None, torch.tensor(1)):
+        with pytest.raises(InputError, match="image ids must be a list or an"):
+            metric.update(image_ids, ["a"])  # type: ignore[arg-type]
     assert metric.counts.tolist() == [0] * 9
     skipping = CapScoreMetric(TRUTH, on_unknown_image="skip")
     skipping.update([1, 999], ["a dog", "a cat"])
