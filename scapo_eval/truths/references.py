@@ -187,7 +187,7 @@ def _row(record: Mapping[str, Any]) -> tuple[str, list[str]]:
     if name is None:
         raise InputError(f"missing key 'references' (found: {_keys(record)})")
     given = record[name]
-    texts = [given] if isinstance(given, str) else given
+    texts = [given] if isinstance(given, str) else given.tolist() if isinstance(given, np.ndarray) else given
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"'{name}' of image {image}: expected a string or a list of strings, got {short_repr(given)}")
     if not any(text.strip() for text in texts):

@@ -152,6 +152,7 @@ def test_numbers_as_pandas_and_numpy_write_them() -> None:
     expected = scapo_eval.score(frame, truth=TRUTH).to_dict()
     for dtype in ("int32", "float64", "Int64", "string"):
         assert scapo_eval.score(frame.astype({"image_id": dtype}), truth=TRUTH).to_dict() == expected
+    assert scapo_eval.score(frame.to_records(), truth=TRUTH, name="captions").to_dict() == expected
     frame.index = pd.Index(np.arange(len(frame)) + 100)
     assert scapo_eval.score(frame, truth=TRUTH).to_dict() == expected
 

@@ -312,6 +312,14 @@ def test_bad_weights_are_named(rows: list[dict[str, object]], reason: str) -> No
         scapo_eval.score([{"image_id": 1, "caption": "A dog."}], truth={1: ["dog"]}, weights=rows)
 
 
+def test_references_as_pandas_groups_them() -> None:
+    texts = {1: ["A dog.", "A cat."], 2: ["A car."]}
+    arrays = {image: np.array(of_image, dtype=object) for image, of_image in texts.items()}
+    captions = [{"image_id": 1, "caption": "A dog and a bus."}]
+    found, expected = (scapo_eval.score(captions, references=given).to_dict() for given in (arrays, texts))
+    assert found == expected
+
+
 def test_options_that_do_not_fit_are_refused(references: References) -> None:
     for options, reason in (
         ({"leave_out_self": True}, "--leave-out-self"),
