@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from numbers import Integral
 
 _NUMBERED = re.compile(
@@ -33,8 +34,8 @@ def canonical_image_id(value: object) -> str:
     ``"226988"``, and ``"AMBER_7.jpg"`` becomes ``"7"``. Any other string is unchanged.
 
     Args:
-        value: An integer, a float without a fractional part (as pandas writes ids), or a string. NumPy scalars and
-            zero-dimensional tensors are accepted as well.
+        value: An integer, a float or Decimal without a fractional part (as pandas and databases write ids), or a
+            string. NumPy scalars and zero-dimensional tensors are accepted as well.
 
     Raises:
         ValueError: If the value is not a valid id. The message states the reason.
@@ -62,6 +63,8 @@ def canonical_image_id(value: object) -> str:
         if value.is_integer() and 0 <= value < 2**53:
             return str(int(value))
         raise ValueError(f"must be a whole number, got {value}")
+    if isinstance(value, Decimal) and value.is_finite() and value == int(value):  # as databases write ids
+        return canonical_image_id(int(value))
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
 
 

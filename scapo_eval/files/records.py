@@ -116,7 +116,7 @@ def without_media(dataset: Any) -> Any:
 
 def _plain_record(record: Any) -> Any:
     if isinstance(record, np.void) and record.dtype.names:  # a row of a structured array
-        record = dict(zip(record.dtype.names, record, strict=True))
+        record = {name: record[name] for name in record.dtype.names}
     return {str(key): _plain(value) for key, value in record.items()} if isinstance(record, Mapping) else record
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_fingerprints_are_equal_across_formats_and_orders(tmp_path: Path) -> Non
     "spelling",
     [226988, "226988", "000000226988", "COCO_val2014_000000226988.jpg", "val2014/COCO_val2014_000000226988.jpg",
      226988.0, "COCO_train2014_000000226988.JPG", "000000226988.jpg", " 226988 ", "C:\\x\\000000226988.png",
-     np.int64(226988)],
+     np.int64(226988), Decimal(226988), Decimal("226988.00")],
 )  # fmt: skip
 def test_spellings_of_one_coco_image(spelling: object) -> None:
     oracle = PresenceOracle.from_objects(OBJECTS)
@@ -168,7 +169,24 @@ def test_other_ids(spelling: object, canonical: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, True, False, "", "  ", float("nan"), float("inf"), 1.5, -3, [], {}, 2.0**60, b"7"]
+    "value",
+    [
+        None,
+        True,
+        False,
+        "",
+        "  ",
+        float("nan"),
+        float("inf"),
+        1.5,
+        -3,
+        [],
+        {},
+        2.0**60,
+        b"7",
+        Decimal("1.5"),
+        Decimal("NaN"),
+    ],
 )
 def test_what_is_no_id(value: object) -> None:
     with pytest.raises(ValueError, match=r"must|is an empty"):
