@@ -24,14 +24,19 @@ _LABEL_WORDS = 4
 _READ = 100  # values of a record
 
 
-def advice_on_keys(name: str, record: Record) -> str:
+def advice_on_keys(name: str, record: Record, keys: str = "image_id and caption") -> str:
     """Returns advice to name the keys of a record, or to take the values out of an inner object.
 
     The longest text is the caption, and the first other number or text without spaces is the image id. The advice is
     empty if there is no text.
+
+    Args:
+        name: Name of the source.
+        record: First record, or a faulty one.
+        keys: Keys that records in memory need.
     """
     if name.startswith("<"):  # records in memory
-        return "; rename the keys to image_id and caption"
+        return f"; rename the keys to {keys}"
     if program := records_of_columns(record):
         return f"; write records: {jq_command(program, name)}"
     if len(record) > 1 and all(isinstance(value, dict) and "caption" in value for value in record.values()):

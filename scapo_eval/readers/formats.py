@@ -148,7 +148,7 @@ def open_layout(path: Readable, *, on_error: ErrorHandler | None = None, warn: W
         raise InputError(nested, path=rows.path)
     if listed := several_captions(rows.path, rows.first):
         raise InputError(listed, path=rows.path)
-    advice = advice_on_keys(rows.path, rows.first)
+    advice = advice_on_keys(rows.path, rows.first, "image_id and caption (of answers: id and response)")
     if not advice:
         titles = [layout.title for layout in FORMATS if layout.answer or layout.captions]
         advice = f"; understood are: {'; '.join(titles)}"

@@ -258,6 +258,7 @@ ANSWER_FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     (pd.DataFrame({"id": [None], "response": ["Yes"], "label": ["yes"]}), {}, "<DataFrame>:1: 'id' must be"),
     ([], {}, "<list>: there are no records"),
     ([{"a": 1}], {}, "<list>: unknown layout: records with the keys a"),
+    ([{"q": 1, "response": "Yes"}], {}, "rename the keys to image_id and caption (of answers: id and response)"),
     ([{"id": 1, "response": "Yes", "label": "yes"}], {"parser": "mine"}, "parser must be one of default, pope,"),
     ([{"id": 1, "response": "Yes", "label": "yes"}], {"unparsed": "right"}, "unparsed must be one of wrong, drop"),
     ([{"id": 1, "response": "Yes"}], {"questions": [{"id": 1}]}, "<list>:1: missing key 'label' (found: id)"),
