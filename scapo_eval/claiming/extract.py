@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
-from ..base.errors import InputError, short_repr
 from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
@@ -126,13 +125,14 @@ class ClaimExtractor:
         Raises:
             InputError: If ``text`` is not a string.
         """
-        if not isinstance(text, str):
-            raise InputError(f"a text must be a string, got {short_repr(text)}")
         return self.find_batch([text])[0]
 
     def find_batch(self, texts: Sequence[str]) -> list[list[Claim]]:
         """Returns the claims in many captions. The result equals that of :meth:`find` on each caption, but is computed
         faster.
+
+        Raises:
+            InputError: If ``texts`` is a string, or one of the texts is not a string.
         """
         mentions, uses = self.matcher.find_all_uses(texts)
         columns = self.columns(texts, mentions, uses)

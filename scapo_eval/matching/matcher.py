@@ -97,6 +97,9 @@ class AliasMatcher:
 
         Returns:
             Non-overlapping mentions whose spans refer to ``text``.
+
+        Raises:
+            InputError: If ``text`` is not a string.
         """
         labels = self.vocabulary.labels
         mentions, uses = self._read(shown(text), USES)
@@ -126,6 +129,9 @@ class AliasMatcher:
 
         Args:
             texts: Captions.
+
+        Raises:
+            InputError: If ``texts`` is a string, or one of the texts is not a string.
         """
         mentions, counts = self.find_all(texts)
         return mentions if counts.all() else mentions.only(counts)

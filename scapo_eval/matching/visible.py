@@ -15,6 +15,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from ..base.errors import InputError, short_repr
+
 _HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)"
     r"|<(?P<tag>script|style|template)\b[^<>]{0,500}>.*?(?:</(?P=tag)\s*>|\Z)"
@@ -81,7 +83,12 @@ _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3})(?=[^\s_])([^\n]{0,200}?[^\s_])\1(?!\
 def shown(text: str) -> str:
     """Returns a text of the same length in which the characters that a reader does not see are replaced by spaces, or
     by zero-width characters inside a word. Pairs of underscores that are emphasis are replaced by asterisks.
+
+    Raises:
+        InputError: If ``text`` is not a string.
     """
+    if not isinstance(text, str):
+        raise InputError(f"a text must be a string, got {short_repr(text)}")
     if "<" in text or "[" in text:
         text = _HIDDEN.sub(_blank, text)
     return _with_asterisks(text) if "_" in text else text
@@ -103,8 +110,17 @@ def _blank(hidden: re.Match[str]) -> str:
 
 
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
-    """Applies :func:`shown` to each text of a list."""
-    together = "".join(texts)
+    """Applies :func:`shown` to each text of a list.
+
+    Raises:
+        InputError: If ``texts`` is a string, or one of the texts is not a string.
+    """
+    if isinstance(texts, str):
+        raise InputError("expected a list of texts, found a single string")
+    try:
+        together = "".join(texts)
+    except TypeError:
+        return [*map(shown, texts)]
     return [*map(shown, texts)] if "<" in together or "[" in together or "_" in together else texts
 
 

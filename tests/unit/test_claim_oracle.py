@@ -536,8 +536,14 @@ def test_an_answer_decides_both_forms_of_a_relation() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="a text must be a string, got None"):
-        ClaimExtractor("coco80").find(None)  # type: ignore[arg-type]
+    extractor: Any = ClaimExtractor("coco80")
+    for reader in (extractor, extractor.matcher):
+        with pytest.raises(InputError, match="a text must be a string, got None"):
+            reader.find(None)
+        with pytest.raises(InputError, match="a text must be a string, got None"):
+            reader.find_batch(["A dog.", None])
+        with pytest.raises(InputError, match="expected a list of texts, found a single string"):
+            reader.find_batch("A dog.")
     oracle = ClaimOracle(Vocabulary.load("coco80"))
     with pytest.raises(InputError, match="1 image ids for the claims of 0 captions"):
         oracle.states(["7"], [])
