@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import get_args
 
-from ..base.errors import InputError
+from ..base.errors import InputError, short_repr
 from ..base.types import Mention, Rule, Subsentence
 from .discourse import discourse_cuts
 from .punctuation import MIN_WORDS, boundaries
@@ -35,7 +35,8 @@ def split_subsentences(
         Pieces that partition the text. An empty text has no pieces.
 
     Raises:
-        InputError: If the rule is unknown, or if the rule is ``object`` and mentions are missing.
+        InputError: If ``text`` is not a string, if the rule is unknown, or if the rule is ``object`` and mentions are
+            missing.
 
     Example:
         >>> import scapo_eval
@@ -44,6 +45,8 @@ def split_subsentences(
         ['A dog runs. ', 'A cat sleeps on a sofa.']
     """
     check_rule(rule, mentions is not None)
+    if not isinstance(text, str):
+        raise InputError(f"a text must be a string, got {short_repr(text)}")
     if not text:
         return []
     inside = [(mention.start, mention.end) for mention in mentions or ()]

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import FaultList, InputError
+from ..base.errors import FaultList, InputError, short_repr
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.reprs import one_line
@@ -104,8 +104,11 @@ class PresenceOracle(TruthColumns):
             source: Name of the source, for error messages.
 
         Raises:
+            InputError: If ``objects`` is not a mapping.
             InputErrors: If an image id is invalid, or two spellings of one image have different labels.
         """
+        if not isinstance(objects, Mapping):
+            raise InputError(f"expected a mapping of image ids to labels, got {short_repr(objects)}", path=source)
         rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
             rows.add(None, image_id, names)

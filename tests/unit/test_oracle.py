@@ -511,7 +511,7 @@ def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "objects", [{"1": "dog"}, {"1": None}, {"1": [1]}, {None: ["dog"]}, {1: ["a"], "1": ["b"]}, {}]
+    "objects", [{"1": "dog"}, {"1": None}, {"1": [1]}, {None: ["dog"]}, {1: ["a"], "1": ["b"]}, {}, [["dog"]], None]
 )
 def test_mappings_that_are_refused(objects: Any) -> None:
     with pytest.raises(ScapoError):

@@ -416,6 +416,8 @@ def test_objects(text: str, expected: list[str]) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"unknown segmentation rule 'word'; known: subsentence, sentence"):
         split_subsentences("a", "word")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"a text must be a string, got \['A dog.'\]"):
+        split_subsentences(["A dog."])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="requires the mentions"):
         split_subsentences("a", "object")
     with pytest.raises(InputError, match="requires the mentions"):
