@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,17 @@ class MetricSet:
 
     __repr__ = fields_in_short
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Pickles the metric set of a benchmark as its name and columns, as in a results file, because many formulas
+        cannot be pickled. Other metric sets are pickled with their formulas.
+        """
+        from .benchmark import find_benchmark
+
+        known = find_benchmark(self.name)
+        if known is None or known.metric_set is None:
+            return object.__reduce_ex__(self, protocol)
+        return _metric_set, (self.name, self.columns, tuple(self.formulas))
+
     @property
     def counted(self) -> bool:
         """True if the values of the metrics are computed from counts. Values that were imported from other harnesses
@@ -85,6 +96,16 @@ class MetricSet:
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}
+
+
+def _metric_set(name: str, columns: tuple[str, ...], formulas: tuple[str, ...]) -> MetricSet:
+    """Returns the metric set of a benchmark, reduced to the named formulas."""
+    from .benchmark import metric_set_of
+
+    metrics = metric_set_of(name, columns)
+    if tuple(metrics.formulas) == formulas:
+        return metrics
+    return replace(metrics, formulas={each: metrics.formulas[each] for each in formulas})
 
 
 def of_version(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from scapo_eval.results import count_files
 from scapo_eval.results.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
-from scapo_eval.results.metric import MetricSet, of_version
+from scapo_eval.results.metric import MetricSet, of_version, ratio
 from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, load_results
 from scapo_eval.results.signature import Signature
 
@@ -92,6 +93,21 @@ def test_metrics_are_found_again(metrics: MetricSet) -> None:
     assert {k: repr(v) for k, v in again.score(counts).items()} == {
         k: repr(v) for k, v in metrics.score(counts).items()
     }
+
+
+@each_metric_set
+def test_results_are_pickled(metrics: MetricSet) -> None:
+    drawn = Resampling(20)
+    results = compare([a_run(metrics=metrics, resampling=drawn), a_run("b", metrics, seed=1, resampling=drawn)])
+    again = pickle.loads(pickle.dumps(results))
+    assert again.to_dict() == results.to_dict()
+    some = replace(metrics, formulas={name: metrics.formulas[name] for name in list(metrics.formulas)[:1]})
+    assert list(pickle.loads(pickle.dumps(some)).formulas) == list(some.formulas)
+
+
+def test_metric_sets_of_no_benchmark_are_pickled_with_their_formulas() -> None:
+    own = MetricSet("own", ("right", "asked"), {"accuracy": ratio("right", "asked")})
+    assert pickle.loads(pickle.dumps(own)) == own
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
