@@ -143,7 +143,7 @@ def numbered(statements: Sequence[str]) -> str:
 
 # --- Parsing of a judge's answers -----------------------------------------------------------------------------------
 
-_LINE = re.compile(rf"^\W*(\d{{1,{MOST_DIGITS}}})\s*[.):\-]+[\s*_`\"']*([^\W_]+)[\s*_`\"'.]*$")
+_LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*([^\W_]+)[\s*_`\"'.]*$")
 
 
 def read_claims(text: str) -> list[tuple[str, bool]] | None:
@@ -176,8 +176,8 @@ def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[s
         match = _LINE.match(line.strip())
         if match is None:
             continue
-        word = match.group(2).casefold()
-        if not allowed(word) or words.setdefault(int(match.group(1)), word) != word:
+        digits, word = match.group(1), match.group(2).casefold()
+        if len(digits) > MOST_DIGITS or not allowed(word) or words.setdefault(int(digits), word) != word:
             return None
     return [words[k] for k in range(1, number + 1)] if set(words) == set(range(1, number + 1)) else None
 
