@@ -63,7 +63,9 @@ def canonical_image_id(value: object) -> str:
         if value.is_integer() and 0 <= value < 2**53:
             return str(int(value))
         raise ValueError(f"must be a whole number, got {value}")
-    if isinstance(value, Decimal) and value.is_finite() and value == int(value):  # as databases write ids
+    if isinstance(value, Decimal) and value.is_finite():  # as databases write ids
+        if value != value.to_integral_value():
+            raise ValueError(f"must be a whole number, got {value}")
         return canonical_image_id(int(value))
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
 

@@ -193,6 +193,12 @@ def test_what_is_no_id(value: object) -> None:
         canonical_image_id(value)
 
 
+@pytest.mark.parametrize("value", [1.5, Decimal("1.5")])
+def test_a_number_with_a_fraction_is_no_id(value: object) -> None:
+    with pytest.raises(ValueError, match=r"must be a whole number, got 1\.5"):
+        canonical_image_id(value)
+
+
 def test_an_image_that_the_oracle_does_not_know() -> None:
     oracle = PresenceOracle.from_objects(OBJECTS, source="truth.json")
     truth = Truth.of(oracle, Vocabulary.from_mapping({"dog": ["dog"]}))
