@@ -164,6 +164,10 @@ def test_what_is_refused(run: Run) -> None:
     code, _, said = run("score", "parts", "--truth", "truth.json")
     assert code == 2
     assert "parts/1.jsonl: a JSON object; the files of a folder or pattern are JSON Lines" in said
+    Path("parts/0.parquet").touch()
+    code, _, said = run("score", "parts", "--truth", "truth.json")
+    assert code == 2
+    assert "parts/0.parquet: not a parquet file" in said
 
 
 def test_a_folder_of_tables_is_a_data_set(run: Run) -> None:
