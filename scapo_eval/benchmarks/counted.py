@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,9 @@ class CountedBenchmark(Benchmark):
             ``--equivalence``, a point is a hundredth of the range or, without a range, of the first system's value.
         version: Version of the counting rules, for the signature. Runs of different versions are not compared.
 
+    Raises:
+        InputError: If a field names a metric without a formula, or a column that is not in ``columns``.
+
     Example:
         >>> from scapo_eval import CountedBenchmark, ratio
         >>> numerals = CountedBenchmark(
@@ -77,6 +81,11 @@ class CountedBenchmark(Benchmark):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        metrics_named = (*self.higher_is_better, *self.plain_numbers, *self.signed, *self.ranges)
+        columns_named = chain.from_iterable(self.at_most)
+        for what, named, known in (("metric", metrics_named, self.formulas), ("column", columns_named, self.columns)):
+            if unknown := [name for name in named if name not in known]:
+                raise InputError(f"'{self.name}' has no {what} '{unknown[0]}' (there are: {', '.join(known)})")
         metrics = MetricSet(
             self.name,
             tuple(self.columns),

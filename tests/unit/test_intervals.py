@@ -378,6 +378,10 @@ def test_the_range_of_an_own_benchmarks_rating_is_its_unit() -> None:
     )  # fmt: skip
     assert stars.metric_set is not None
     assert stars.metric_set(stars.columns).margin("stars", 0.01, baseline=2.0) == 0.05
+    with pytest.raises(InputError, match=r"'stars' has no metric 'star' \(there are: stars\)"):
+        replace(stars, ranges={"star": 5})
+    with pytest.raises(InputError, match=r"'stars' has no column 'words' \(there are: stars, all\)"):
+        replace(stars, at_most=(("stars", "words"),))
 
 
 def test_a_margin_is_a_share_of_the_range_or_of_the_baseline() -> None:
