@@ -140,6 +140,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "opening": Scheme("SCAPO, repetition -0.5 at its opening", _own("opening")),
     "short": Scheme("SCAPO, shortened captions", shortens="scapo"),
     "short_twice": Scheme("SCAPO, captions shortened twice", shortens="short"),
+    "short_thrice": Scheme("SCAPO, captions shortened three times", shortens="short_twice"),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
