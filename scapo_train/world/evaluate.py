@@ -328,12 +328,13 @@ def decisions_table(decisions: Sequence[Decision]) -> str:
     return markdown(["", "hypothesis", "answer", "value", "p (Holm)", "seeds"], lines, 3)
 
 
-def page(registration: Registration, results: Mapping[Key, Result], command: str, picture: str) -> str:
+def page(registration: Registration, results: Mapping[Key, Result], file: str, command: str, picture: str) -> str:
     """Returns the page of a registration as Markdown.
 
     Args:
         registration: Registered grid.
         results: Results of the trials of the grid.
+        file: Name of the registration's file.
         command: Command that writes the page.
         picture: Path of the figure, relative to the page, or an empty string for a page without a figure.
     """
@@ -366,6 +367,10 @@ def page(registration: Registration, results: Mapping[Key, Result], command: str
         "columns `if the truth is` and `spread` state the true value and the standard deviation between seeds that "
         "are assumed for this probability.",
         registered_table(registration),
+        f"The following commands, run in the folder of `{file}`, repeat all trials and test the hypotheses again. An "
+        "interrupted `grid` continues with the missing trials:",
+        f"```bash\npython -m scapo_train.world grid {file} --results again.jsonl\n"
+        f"python -m scapo_train.world evaluate {file} --results again.jsonl\n```",
         "## Answers",
         state,
         decisions_table(decide(registration, results)),
@@ -458,5 +463,6 @@ def command(arguments: Sequence[str]) -> int:
         (given.page.parent / "images").mkdir(exist_ok=True)
         draw(given.page.parent / picture, registration, results)
     with atomic_write(given.page) as stream:
-        stream.write(page(registration, results, f"{words} {given.page.as_posix()}", picture).encode())
+        text = page(registration, results, given.registration.name, f"{words} {given.page.as_posix()}", picture)
+        stream.write(text.encode())
     return 0

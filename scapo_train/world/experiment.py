@@ -91,6 +91,10 @@ SCHEMES: Mapping[str, Scheme] = {
     ),
     "robust": Scheme("SCAPO, robust", ("credit.robust=true",)),
     "sparse": Scheme("SCAPO, sparse truth", ("data.oracle={world}/truth_sparse.json",)),
+    "cap_sparse": Scheme(
+        "response, Cap. Score, sparse truth",
+        ("credit.scheme=grpo", "credit.reward=cap", "data.oracle={world}/truth_sparse.json"),
+    ),
     "hal_spoken": Scheme("response, 1 - Hal., silence 0", _own("hal_spoken")),
     "baseline": Scheme("SCAPO, baseline", _own("baseline")),
     "baseline_place": Scheme("SCAPO, baseline of the place", _own("baseline_place")),

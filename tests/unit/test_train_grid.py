@@ -265,7 +265,8 @@ def test_a_page_says_what_failed_and_what_is_missing() -> None:
     found = results({"start": [0.6, 0.6], "scapo": [0.7, 0.71], "cap": [0.7]})
     key = Key("plain", "full", "cap", 2, 40, ())
     found[key] = Result(key, grid.design_of(key), failed="runs/x: no memory")
-    text = evaluate.page(registration(claim("higher"), limits="L."), found, "command", "")
+    text = evaluate.page(registration(claim("higher"), limits="L."), found, "claims.toml", "command", "")
+    assert "\npython -m scapo_train.world grid claims.toml --results again.jsonl\n" in text
     assert "5 of 16 trials are finished (0.1 CPU hours), 1 have failed, and 10 are missing." in text
     assert "- cap, `plain`, seed 2: runs/x: no memory" in text
     assert "1 of 4 seeds are complete." in text
