@@ -304,12 +304,15 @@ def _sentence(claimed: Hypothesis) -> str:
 
 
 def value_of(decision: Decision) -> str:
-    """Returns the mean of a hypothesis over its seeds with its 95 % interval, or ``n/a`` if there is no value."""
+    """Returns the mean of a hypothesis over its seeds with its 95 % interval, or ``n/a`` if there is no value. A
+    difference has a sign.
+    """
     values = list(decision.values.values())
     if not values:
         return "n/a"
     mean, margin = mean_and_margin(values)
-    return f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
+    sign = "" if decision.hypothesis.claim == "below" else "+"
+    return f"{mean:{sign}.1f}" + ("" if margin is None else f" ± {margin:.1f}")
 
 
 def answer_of(decision: Decision) -> str:

@@ -110,6 +110,10 @@ def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
     configs = {name: load(done / "runs" / name / "config.toml") for name in ("scapo", "grpo", "dapo")}
     assert [configs[name].credit.scheme for name in configs] == list(configs)
     assert [configs[name].loss.clip_high for name in configs] == [0.2, 0.2, 0.28]
+    for loss in ("dpo", "mdpo", "symmpo"):
+        assert rows(done / "runs" / loss / "metrics.jsonl")
+        assert load(done / "runs" / loss / "config.toml").preference.loss == loss
+        assert (done / "runs" / loss / "model" / "model.safetensors").exists()
     for name in ("base", "scapo", "grpo"):
         made = json.loads((done / "captions" / f"{name}.jsonl.run.json").read_text())
         assert made["engine"]["model"] == (str(done / "toy" / "policy") if name == "base" else f"runs/{name}/model")
