@@ -58,6 +58,11 @@ PATIENCE = 300.0
 minutes.
 """
 
+CONNECT_WITHIN, CHECK_WITHIN = 30.0, 10.0
+"""Seconds after which a server that does not answer a connection attempt counts as unavailable (for example behind a
+firewall), and maximum duration of the request for the list of models.
+"""
+
 _TOLD_FROM = 10.0  # minimum wait in seconds for a warning
 _LONGEST_REPLY = 32 << 20  # bytes
 _REASONING = ("reasoning", "reasoning_content")  # names under which servers return the reasoning before an answer
@@ -88,9 +93,9 @@ class OpenAIEngine:
         attempts: Maximum number of attempts per request.
         backoff: Base of the exponential backoff in seconds. Before attempt k+1, the client waits a random time of up to
             ``backoff * 2**k`` seconds.
-        wait_server: Seconds to wait for a server that refuses connections. Waiting does not count as an attempt. If
-            ``wait_server`` is None, the server must be available at the start. After its first answer, it may refuse
-            connections for up to :data:`PATIENCE` seconds.
+        wait_server: Seconds to wait for a server that cannot be reached. Waiting does not count as an attempt. If
+            ``wait_server`` is None, the server must be available at the start. After its first answer, it may be
+            unreachable for up to :data:`PATIENCE` seconds.
         extra: Additional fields in the body of every request. A value of None removes a field that a server rejects.
         warn: Callback that receives a warning if the server rejects a sampling setting, which is then omitted.
 
@@ -173,7 +178,7 @@ class OpenAIEngine:
             return
         requests = chain([first], requests)
         connector = aiohttp.TCPConnector(limit=self._concurrency)
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
+        timeout = _limits(self._timeout)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=self._headers, auto_decompress=False
         ) as session:
@@ -211,13 +216,11 @@ class OpenAIEngine:
         attempt = 0
         while True:
             try:
-                asked = session.get(
-                    f"{self._url}/models", timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False
-                )
+                asked = session.get(f"{self._url}/models", timeout=_limits(CHECK_WITHIN), allow_redirects=False)
                 async with asked as reply:
                     self.card["server"] = reply.headers.get("Server")
                     listed = parse_json(await self._read(reply)) if reply.status == 200 else None
-            except aiohttp.ClientConnectorError as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
                 attempt += 1
                 if self._wait_server:
                     await self._wait(str(error), self._wait_server)
@@ -248,7 +251,7 @@ class OpenAIEngine:
 
         try:
             url = self._url.removesuffix("/v1") + "/version"
-            async with session.get(url, timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False) as reply:
+            async with session.get(url, timeout=_limits(CHECK_WITHIN), allow_redirects=False) as reply:
                 document = parse_json(await self._read(reply)) if reply.status == 200 else None
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
             return None
@@ -326,7 +329,7 @@ class OpenAIEngine:
         attempt as a string.
 
         Raises:
-            _Away: If the server refuses connections.
+            _Away: If the server cannot be reached.
             ScapoError: If the server redirects, refuses the key, or returns no log-probabilities for choices.
         """
         import aiohttp
@@ -338,7 +341,7 @@ class OpenAIEngine:
                 status, retry_after = reply.status, reply.headers.get("Retry-After")
                 location = reply.headers.get("Location")
             self._away_since = None
-        except aiohttp.ClientConnectorError as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:  # refused, or no connection in time
             if self._wait_server == 0:
                 return f"{type(error).__name__}: {error}"
             raise _Away(error) from None
@@ -470,8 +473,15 @@ class OpenAIEngine:
         return messages
 
 
+def _limits(total: float) -> aiohttp.ClientTimeout:
+    """Returns the time limits of a request in aiohttp's format, of which at most half is for connecting."""
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=total, sock_connect=min(CONNECT_WITHIN, total / 2))
+
+
 class _Away(Exception):
-    """Error that is raised if a server refuses connections."""
+    """Error that is raised if a server refuses connections or does not answer connection attempts."""
 
 
 class _NoProbabilities(Exception):

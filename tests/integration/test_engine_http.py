@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -22,7 +22,7 @@ pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval.base.errors import ScapoError  # noqa: E402
-from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling, openai_http  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine, _completion, seconds_to_wait  # noqa: E402
 
 Start = Callable[..., str]
@@ -205,6 +205,36 @@ def test_a_refused_key_is_one_message(cli: Cli, start: Start, tmp_path: Path) ->
     absent = cli("describe", folder, "-o", tmp_path / "c.jsonl", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
     assert absent.returncode == 2
     assert "server not found at http://127.0.0.1:9/v1" in absent.stderr
+
+
+def test_a_server_that_does_not_answer_connection_attempts_is_not_found(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall that drops packets answers neither yes nor no."""
+    monkeypatch.setattr(openai_http, "CONNECT_WITHIN", 0.05)
+    monkeypatch.setattr(openai_http, "CHECK_WITHIN", 0.1)
+    monkeypatch.setattr(openai_http, "PATIENCE", 0.2)
+    url, connect = start(), asyncio.selector_events.BaseSelectorEventLoop.sock_connect
+    attempts = 0
+
+    passed = 0
+
+    async def dropped(loop: Any, sock: Any, address: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        await (connect(loop, sock, address) if attempts <= passed else asyncio.sleep(60))
+
+    monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", dropped)
+    with pytest.raises(ScapoError, match=r"server not found at http://127\.0\.0\.1:\d+/v1 \(.*timeout.*--wait-server"):
+        asked(OpenAIEngine("plain", url, backoff=0.001), [Request.of("x")])
+    assert attempts == 3
+    attempts, passed = 0, 1  # the list of models is answered, and a dropped connection needs a new one
+    told: list[str] = []
+    engine = OpenAIEngine("always-drop", url, concurrency=2, backoff=0.001, warn=told.append)
+    with pytest.raises(ScapoError, match=r"server not found at .* for 0 s"):
+        asked(engine, [Request.of(str(k)) for k in range(4)])
+    assert len(told) == 1
+    assert "the server does not respond (" in told[0]
 
 
 def test_token_bucket_and_concurrency_bound_what_is_in_flight(start: Start) -> None:

@@ -209,7 +209,8 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
     assert (run / "metrics.jsonl").stat().st_mtime_ns == written
     last = load_file(twice / "model" / "model.safetensors")
     assert {name for name in after if not torch.equal(after[name], last[name])} == changed
-    assert [experiment.rounds_of(scheme) for scheme in ("scapo", "short", "short_twice", "short_thrice")] == [0, 1, 2, 3]
+    schemes = ("scapo", "short", "short_twice", "short_thrice")
+    assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3]
 
 
 def test_a_finished_experiment_is_not_done_again(
