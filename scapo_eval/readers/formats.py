@@ -513,15 +513,24 @@ def _api_text(row: Record) -> str:
         ValueError: If the request failed, or if there are several responses.
     """
     body = _api_body(row)
-    choices = body.get("choices") or [turn for turn in body.get("output") or [] if turn.get("type") == "message"]
+    if (text := only_text(body.get("output"))) is not None:
+        return text
+    choices, turns = ([each for each in _list_of(body, key) if isinstance(each, dict)] for key in ("choices", "output"))
+    choices = choices or [turn for turn in turns if turn.get("type") == "message"]
     if len(choices) > 1:
         raise ValueError(f"{len(choices)} responses to one request; write a record for each")
     first = choices[0] if choices else body
-    content = first.get("message", first).get("content", first.get("text"))
+    message = first.get("message", first)
+    message = message if isinstance(message, dict) else {}
+    content = message.get("content", first.get("text"))
     if not isinstance(content, (str, list)) or not (text := message_text(content)):
         error = row.get("error") or body.get("error") or row.get("result")
         raise ValueError(f"the request has no text{f' ({short_repr(error)})' if error else ''}")
     return text
+
+
+def _list_of(record: Record, key: str) -> list[Any]:
+    return found if isinstance(found := record.get(key), list) else []
 
 
 def _api_captions(row: Record, line: int) -> Iterator[ForeignCaption]:

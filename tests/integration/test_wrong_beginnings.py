@@ -73,7 +73,9 @@ FILES: dict[str, Any] = {
     "messages.jsonl": [
         {"custom_id": k, "result": {"type": "succeeded", "message": {"content": [{"text": SAID}]}}} for k in (1, 2, 3)
     ],
+    "outputs.jsonl": [{"custom_id": k, "output": SAID if k < 2 else [SAID]} for k in (1, 2, 3)],
     "failed.jsonl": [{"custom_id": "1", "response": {"body": {"error": {"code": 429}}}, "error": None}],
+    "no_message.jsonl": [{"custom_id": "1", "choices": [{"message": None}]}],
     "completions.jsonl": [{"image_id": k, "choices": [{"message": {"content": SAID}}]} for k in (1, 2, 3)],
     "vllm.jsonl": [{"request_id": k, "image": f"{k}.jpg", "outputs": [{"text": SAID}]} for k in (1, 2, 3)],
     "split.json": {"columns": ["image_id", "caption"], "index": [0], "data": [[1, SAID]]},
@@ -229,7 +231,7 @@ MEANT = [
     "c.jsonl --truth t.json --vocabulary comments.txt",
     *(f"{name} --truth t.json" for name in ("chat.jsonl", "llava.json", "parts_chat.jsonl", "lists_by_image.json")),
     *(f"c.jsonl --truth {name}" for name in ("long.csv", "long_id.csv", "counts.csv", "index.csv", "semi.csv")),
-    *(f"{name}.jsonl --truth t.json" for name in ("batch", "responses", "messages", "completions", "vllm")),
+    *(f"{name}.jsonl --truth t.json" for name in ("batch", "responses", "outputs", "messages", "completions", "vllm")),
     "c.jsonl --truth label.jsonl",
     *("floats.csv --truth t.json", "c.jsonl --truth float_ids.csv", "c.jsonl --truth printed_lists.csv"),
 ]
@@ -358,6 +360,7 @@ TOLD = [
         "'to_entries[] | {image_id: .key} + .value' records.json > captions.jsonl",
     ),
     ("failed.jsonl --truth t.json", "failed.jsonl:1: the request has no text ({'code': 429})"),
+    ("no_message.jsonl --truth t.json", "no_message.jsonl:1: the request has no text"),
     ("split.json --truth t.json", "'.data[] | {image_id: .[0], caption: .[1]}' split.json > captions.jsonl"),
     ("columns.json --truth t.json", "transpose[] | {image_id: .[0], caption: .[1]}' columns.json > captions.jsonl"),
     ("arrays.json --truth t.json", "transpose[] | {image_id: .[0], caption: .[1]}' arrays.json > captions.jsonl"),
