@@ -137,7 +137,7 @@ class NoisePrompts:
 class RandomResponses:
     """Sampler for ``--no-rollout``."""
 
-    sleeping_memory, longest = 0, None
+    sleeping_memory, longest, versions = 0, None, dict[str, str]()
 
     def __init__(self, vocabulary: int, length: int) -> None:
         self._range, self._length = (100, vocabulary - 1000), length

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +39,7 @@ from scapo_eval.truths.oracle import PresenceOracle
 from . import interrupts_are_errors
 from .attention import check_attention
 from .checkpoint.best import Best, referenced
-from .checkpoint.resume import check_changes, check_not_deleted, known_state
+from .checkpoint.resume import check_changes, check_not_deleted, continued, known_state
 from .checkpoint.save import Checkpoints, export, step_of
 from .config import REQUIRED, Config, load, required, to_toml
 from .data import PromptRecord, Prompts, check_pictures, indices_of_step, read_prompts, seed_of
@@ -48,7 +48,7 @@ from .export import BEST
 from .families.policy import Policy
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
-from .monitoring.log import Clock, Log, open_folder, show_messages
+from .monitoring.log import Clock, Log, open_folder, package_versions, show_messages
 from .monitoring.memory import out_of_memory, remedy_for_memory, with_remedy
 from .monitoring.watch import Interrupted, TimeOver, exit_code
 from .rollout import PolicySampler, Sampler, encode
@@ -211,6 +211,8 @@ class Loop(ABC):
         self._prompts_hash = digest(task.lines)
         self.held_out, self.held_out_reward = _prompts(config, held_out.sources, models), held_out.reward
         self.sampler = self.make_sampler(models)
+        packages = {**package_versions(), **self.sampler.versions}
+        self.versions: list[Mapping[str, Any]] = [{"step": 0, "packages": packages}]
         if self.sampler.longest is not None:
             for prompts in (self.prompts, self.held_out):
                 prompts.longest = self.sampler.longest - config.rollout.max_new_tokens
@@ -304,6 +306,7 @@ class Loop(ABC):
             "reward": self.objective,
             "prompts": self._prompts_hash,
             "best": self.best.state(),
+            "versions": self.versions,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -522,11 +525,14 @@ class Loop(ABC):
         check_changes(state["config"], self.config, others, accept=accept_changes, path=newest, derived=self.derived)
         self.checkpoints.load(newest, self.policy, self.optimizer)
         self.restore(state)
+        self.versions = continued(state.get("versions", []), self.versions[0]["packages"], state["step"])
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])
 
     def _make_log(self) -> Log:
         card = {
+            **self.sampler.versions,
+            "versions": self.versions,
             **self.facts(),
             "ranks": self.process_group.size,
             "steps": self.steps,

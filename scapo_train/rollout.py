@@ -7,7 +7,8 @@ influence on the samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -29,9 +30,11 @@ class Sampler(Protocol):
     Attributes:
         sleeping_memory: Number of bytes that PyTorch counts as allocated although the engine has released them during
             updates.
+        versions: Names of the engine's own packages with their versions. It is empty if the trainer itself samples.
     """
 
     sleeping_memory: int
+    versions: Mapping[str, str]
 
     @property
     def longest(self) -> int | None:
@@ -67,6 +70,7 @@ class PolicySampler:
 
     sleeping_memory = 0
     longest = None
+    versions: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
         self._policy = policy

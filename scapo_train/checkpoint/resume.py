@@ -1,9 +1,9 @@
-"""Checks before a run is resumed, which detect changed settings, invalid states and deleted checkpoints."""
+"""Checks before a run is resumed: changed settings and packages, invalid states, and deleted checkpoints."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +61,11 @@ class _Ahead(msgspec.Struct):
     logprobs: list[list[float]]
 
 
+class _Versions(msgspec.Struct):
+    step: _Number
+    packages: dict[str, str]
+
+
 class _State(msgspec.Struct):
     step: _Number
     bad: list[_Number]
@@ -70,6 +75,7 @@ class _State(msgspec.Struct):
     best: _Best | msgspec.UnsetType = msgspec.UNSET
     alarms: _Alarms | msgspec.UnsetType = msgspec.UNSET
     ahead: dict[str, _Ahead] = {}
+    versions: list[_Versions] | msgspec.UnsetType = msgspec.UNSET
 
 
 def known_state(state: Any, path: Path) -> dict[str, Any]:
@@ -157,6 +163,26 @@ def check_changes(
         raise InputError(reason, path=str(path))
     for change in decisive:
         _log.warning("resumed with another objective than before: %s", change)
+
+
+def continued(saved: Sequence[Mapping[str, Any]], packages: Mapping[str, str], step: int) -> list[Mapping[str, Any]]:
+    """Returns the versions of packages in all parts of a resumed run, and logs a warning if they have changed.
+
+    Args:
+        saved: Versions in the checkpoint: the parts of the run in order, each with the number of steps before it
+            (``step``) and its ``packages``. Empty for a checkpoint without versions.
+        packages: Versions of the resumed run.
+        step: Number of steps in the checkpoint.
+    """
+    before = saved[-1]["packages"] if saved else packages
+    if before != packages:
+        changed = [name for name in {**before, **packages} if before.get(name) != packages.get(name)]
+        one, other = (
+            ", ".join(f"{name} {each[name]}" if name in each else f"no {name}" for name in changed)
+            for each in (before, packages)
+        )
+        _log.warning("the run was saved with %s and continues with %s: the samples may differ", one, other)
+    return [*saved] if saved and before == packages else [*saved, {"step": step, "packages": packages}]
 
 
 def check_not_deleted(folder: Path, save_every: int) -> None:

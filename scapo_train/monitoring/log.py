@@ -226,13 +226,16 @@ def _keep_until(path: Path, done: int) -> None:
         stream.write(b"".join(kept))
 
 
-def _machine() -> dict[str, Any]:
+def package_versions() -> dict[str, str]:
+    """Returns the versions of the packages of every run."""
     import transformers
 
+    return {"scapo": __version__, "torch": str(torch.__version__), "transformers": transformers.__version__}
+
+
+def _machine() -> dict[str, Any]:
     return {
-        "scapo": __version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        **package_versions(),
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
         "command": sys.argv,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -158,7 +158,8 @@ class ServerSampler:
         """
         self._server.wait(config.rollout.wait_server)
         (version,) = self._server.get("version")
-        name = f"vllm {version.get('version') if isinstance(version, dict) else '?'} at {self._server.url}"
+        self.versions: Mapping[str, str] = {"vllm": str(version.get("version")) if isinstance(version, dict) else "?"}
+        name = f"vllm {self.versions['vllm']} at {self._server.url}"
         (info,) = self._server.get("server_info?config_format=json")
         try:
             model = info["vllm_config"]["model_config"]

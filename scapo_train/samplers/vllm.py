@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -122,6 +122,7 @@ class VllmSampler:
         self._vllm = _imported()
         if self._dtype == torch.float32:  # as the trainer; by default, vLLM's attention kernels multiply in TF32
             os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
+        self.versions: Mapping[str, str] = {"vllm": str(self._vllm.__version__)}
         self.name = f"vllm {self._vllm.__version__}"
         against = obstacle(config, has_experts(policy.vlm.config), process_group.device.type)
         self._only_adapters = sent_alone(config, self.name, against)

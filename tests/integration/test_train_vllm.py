@@ -487,6 +487,38 @@ def test_a_run(lab: Any, vllm: Any) -> None:
     assert vllm.made[0].calls[-1] == "shutdown"
 
 
+def test_a_run_that_goes_on_with_other_versions_is_told(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    folder, oldest = lab.folder / "run", next(iter(stand_in.releases()))
+    changes = ["rollout.engine=vllm", f"run.output={folder}", "run.samples=0", "run.export=false"]
+
+    def parts(steps: int, version: str) -> list[tuple[int, str]]:
+        """Trains until a step with a release of vLLM. Returns its versions in the run card, by completed steps."""
+        caplog.clear()
+        stand_in.install(version, monkeypatch.setitem)
+        train(load(lab.config, [*changes, f"run.steps={steps}"]), resume=steps > 1)
+        card = json.loads((folder / "card.json").read_text())
+        assert card["vllm"] == version
+        assert card["versions"][-1]["packages"]["torch"] == card["torch"] == torch.__version__
+        return [(part["step"], part["packages"]["vllm"]) for part in card["versions"]]
+
+    monkeypatch.setattr("scapo_train.loop.show_messages", lambda rank: None)
+    said = f"the run was saved with vllm {oldest} and continues with vllm {NEWEST}: the samples may differ"
+    assert parts(1, oldest) == [(0, oldest)]
+    assert parts(2, oldest) == [(0, oldest)]
+    assert "continues with" not in caplog.text
+    assert parts(3, NEWEST) == [(0, oldest), (2, NEWEST)]
+    assert [each.message for each in caplog.records if "continues with" in each.message] == [said]
+    state = folder / "checkpoints" / "step-000003" / "state.json"
+    whole = json.loads(state.read_text())
+    assert [part["step"] for part in whole.pop("versions")] == [0, 2]
+    state.write_text(json.dumps(whole))  # as of an earlier version of scapo
+    assert parts(4, oldest) == [(3, oldest)]
+    assert "continues with" not in caplog.text
+
+
 def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first: dict[str, Any] = {}
 

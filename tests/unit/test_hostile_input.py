@@ -609,6 +609,7 @@ GOOD_STATE: dict[str, Any] = {"step": 3, "bad": [1], "config": "", "best": {"val
     [
         ({"step": -1}, "$.step"), ({"step": 2**70}, "$.step"), ({"bad": [None]}, "$.bad[0]"), ({"bad": 5}, "$.bad"),
         ({"best": None}, "$.best"), ({"best": {"value": "x", "step": 0, "waited": 0}}, "$.best.value"),
+        ({"versions": [{"step": 0, "packages": {"torch": 2}}]}, "$.versions[0].packages"),
         ({"alarms": {"start": {"length": "x"}, "said": []}}, "$.alarms.start"), ({"config": 5}, "$.config"),
         ({"ahead": {"0": {"ids": [["x"]], "finished": [True], "logprobs": [[0.0]]}}}, "$.ahead[...].ids[0][0]"),
         ({"alarms": {"start": {}, "said": [], "raised": {"kl": {"name": "kl"}}}}, "missing required field"),
