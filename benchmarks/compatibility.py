@@ -331,7 +331,8 @@ formats, oracles, scoring, statistics, results, tables, vocabulary tools, the re
 
 The number of tests differs between rows, because the tests were run on different days. Skipped tests need another
 version of Python or a package outside these extras. CI runs the whole test suite, including training, with one
-version of Python and the newest versions of the dependencies.
+version of Python, the versions of torch and transformers that the extra `test` pins, and the newest versions of all
+other dependencies that are compatible with them.
 
 ## Training, run
 
@@ -349,6 +350,10 @@ between the log-probabilities of vLLM and of the trainer, in nats: before an upd
 model, with adapters that are merged into the weights, and with adapters that are sent alone. The limit for these
 differences is 1e-4 nats. The last two columns show the duration of a synchronization of all weights, and of adapters
 alone.
+
+Without entries in this table, vLLM 0.24 and 0.26 were run with the trainer
+([lab notes](lab/training.md#vllm-on-a-gpu)), and vLLM 0.29 with the engine `ray` (`bash .ci/engines ray_vllm`). All
+other releases below were only resolved.
 
 {measured}
 

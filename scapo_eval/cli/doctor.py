@@ -14,7 +14,9 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 import click
 
 from ..base.installed import DISTRIBUTION, install_command
+from ..base.releases import fits, release_of
 from ..base.version import __version__
+from ..engines import VLLM_RESOLVED, VLLM_RUN
 from .base import Verb
 from .codes import BAD_INPUT
 from .common import completing
@@ -42,9 +44,6 @@ FOR = {
 }
 """Extra -> purpose. Extras for contributors are omitted."""
 
-VLLM_TESTED = ">=0.21,<0.34"
-"""Versions of vLLM from docs/compatibility.md that fit the extra ``train``. The tests ran with the newest of them."""
-
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 _PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
@@ -68,35 +67,6 @@ class _Part:
             self.present.append(f"{name} {installed}")
         else:
             self.unfit.append(f"{name} {installed} (needs {wanted})")
-
-
-def fits(installed: str, wanted: str) -> bool:
-    """Returns True if a version is within a range such as ``>=2.9,<2.14``. Only the numeric parts of the version are
-    compared.
-    """
-    for bound in filter(None, (part.strip() for part in wanted.split(","))):
-        match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*([\w.+]+)", bound)
-        if match is None:
-            continue
-        numbers, limit = _numbers(installed), _numbers(match[2])
-        kept = {
-            ">=": numbers >= limit,
-            "~=": numbers >= limit,
-            "<=": numbers <= limit,
-            "==": numbers == limit,
-            "!=": numbers != limit,
-            "<": numbers < limit,
-            ">": numbers > limit,
-        }
-        if not kept[match[1]]:
-            return False
-    return True
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    release = re.match(r"\d+(?:\.\d+)*", text)
-    numbers = [int(number) for number in release.group().split(".")] if release else []
-    return tuple(numbers + [0] * (4 - len(numbers)))
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
@@ -159,15 +129,21 @@ def command(extras: Sequence[str]) -> int:
 
 
 def _vllm(needed: bool) -> list[str]:
-    """Prints whether the installed version of vLLM is in the tested range and whether it can be imported. Returns the
-    extra if it is needed and the import fails.
+    """Prints whether scapo was run with the installed version of vLLM and whether it can be imported. Returns the extra
+    if it is needed and the import fails.
     """
     installed = version("vllm")
-    inside = "in" if fits(installed, VLLM_TESTED) else "outside"
-    told = f"{installed} is {inside} the tested range {VLLM_TESTED} (docs/compatibility.md)"
+    fitting = fits(installed, VLLM_RESOLVED)
+    if release_of(installed)[:2] in [release_of(each)[:2] for each in VLLM_RUN]:
+        told = f"scapo was run with {installed}"
+    elif fitting:
+        told = f"scapo was not run with {installed}, but with {', '.join(VLLM_RUN)}"
+    else:
+        told = f"{installed} is outside the range {VLLM_RESOLVED} that installs together with scapo's trainer"
+    told += " (docs/compatibility.md)"
     done = subprocess.run([sys.executable, "-c", "from vllm import LLM"], capture_output=True, text=True)
     if done.returncode == 0:
-        echo(f"{'ok' if inside == 'in' else 'wrong':8}{'':4}vLLM's import works; {told}")
+        echo(f"{'ok' if fitting else 'wrong':8}{'':4}vLLM's import works; {told}")
         return []
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     echo(f"{'wrong':8}{'':4}vLLM's import fails ({last}); {told}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import InputError, MissingExtra, ScapoError, cause, in_one_line
 from ..files.json_text import dump_json, parse_json
-from . import images, missing_extra
+from . import check_vllm, images, missing_extra
 from .base import (
     CHOICES,
     COMPACT_JSON,
@@ -50,7 +50,7 @@ class RayVllmEngine:
 
     Raises:
         MissingExtra: If Ray or its extra ``ray[llm]`` is not installed.
-        ScapoError: If the installed version of vLLM is incompatible with the version of Ray.
+        ScapoError: If the installed version of vLLM is too old or incompatible with the version of Ray.
     """
 
     chunk = CHUNK
@@ -151,7 +151,7 @@ def check_pair(ray: str) -> str | None:
 
     Raises:
         ScapoError: If Ray's metadata requires a different version of vLLM, because every request would fail with the
-            installed version.
+            installed version, or if vLLM is too old.
     """
     try:
         installed = version("vllm")
@@ -164,6 +164,7 @@ def check_pair(ray: str) -> str | None:
                 f"Ray {ray} requires vLLM {pinned[1]}, but {installed} is installed: "
                 f"pip install 'ray[llm]=={ray}', or another release of Ray"
             )
+    check_vllm(installed)
     return installed
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from ..base.errors import ScapoError
-from . import images, missing_extra
+from . import check_vllm, images, missing_extra
 from .base import (
     CHOICES,
     COMPACT_JSON,
@@ -49,7 +49,7 @@ class VllmEngine:
 
     Raises:
         MissingExtra: If vLLM is not installed.
-        ScapoError: If the model cannot be loaded.
+        ScapoError: If vLLM is too old, or the model cannot be loaded.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class VllmEngine:
             import vllm
         except ImportError:
             raise missing_extra("vllm") from None
+        check_vllm(vllm.__version__)
         self._vllm = vllm
         self._faults, self._dead = faults()
         arguments = {
@@ -76,7 +77,7 @@ class VllmEngine:
         try:
             with _output_to(self._log):
                 self._llm = vllm.LLM(**arguments)
-        except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        except Exception as error:  # releases differ in the errors for a model or an argument that they do not support
             why = root_cause(error, self._log)  # may contain the arguments
             for secret in secrets_of(extra):
                 why = why.replace(secret, "***")

@@ -5,7 +5,7 @@ again and overwrites them with the policy's weights, or sends only the policy's 
 (:mod:`scapo_train.samplers.adapters`). ``sample`` allocates the cache, draws the samples, and puts the
 engine to sleep again. With ``rollout.sleep = false``, the engine stays awake. Each rank starts its own engine in the
 processes that torchrun started. With ``rollout.tensor_parallel``, neighboring ranks share one engine, which samples
-responses to the prompts of all these ranks. The module requires vLLM 0.20 or later.
+responses to the prompts of all these ranks. The module requires vLLM 0.21 or later.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.engines import check_vllm
 from scapo_eval.engines.images import ImageFault, load
 from scapo_eval.engines.vllm_offline import faults, root_cause
 from scapo_eval.files.json_text import read_json
@@ -72,7 +73,7 @@ normalization causes a difference of 1.
 
 SYNCHRONIZED = "%s: weights synchronized in %.1f s; log-probabilities as the trainer's: %s"
 
-_REJECTS = (ValueError, KeyError, AttributeError, RuntimeError, AssertionError)
+_REJECTS = (ValueError, KeyError, TypeError, AttributeError, RuntimeError, AssertionError)
 """Errors that vLLM raises for weights that do not fit."""
 
 _BIAS = -100.0
@@ -105,8 +106,8 @@ class VllmSampler:
 
     Raises:
         MissingExtra: If vLLM is not installed.
-        ScapoError: If vLLM cannot load the model, or if its results with the policy's weights differ from the trainer's
-            (``rollout.check_sync``).
+        ScapoError: If vLLM is too old or cannot load the model, or if its results with the policy's weights differ from
+            the trainer's (``rollout.check_sync``).
     """
 
     def __init__(self, config: Config, policy: Policy, processor: Any, process_group: ProcessGroup) -> None:
@@ -148,7 +149,7 @@ class VllmSampler:
                 logprobs_mode="processed_logprobs",
                 **(engine_settings(config, adapted_layers(policy.vlm)) if self._only_adapters else {}),
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # releases differ in the errors for a model or an argument that they do not support
             why = root_cause(error)
             if "leep mode" in why:
                 why += ": set rollout.sleep = false"
@@ -564,6 +565,7 @@ def _imported() -> Any:
         import vllm
     except ImportError:
         raise MissingExtra("vllm", "rollout.engine = vllm") from None
+    check_vllm(vllm.__version__)
     return vllm
 
 

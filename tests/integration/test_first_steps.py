@@ -17,9 +17,10 @@ import pytest
 
 from scapo_eval.base import installed
 from scapo_eval.base.installed import ON_INDEX, install_command
+from scapo_eval.base.releases import fits
 from scapo_eval.cli import doctor
-from scapo_eval.cli.doctor import fits
 from scapo_eval.cli.here import what_next
+from scapo_eval.engines import VLLM, VLLM_RESOLVED, VLLM_RUN
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -178,8 +179,9 @@ def test_doctor_looks_for_chromium(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("found", "module", "told"),
     [
-        ("0.32.0", "LLM = None", r"^ok +vLLM's import works; 0.32.0 is in the tested range"),
-        ("0.99.0", "LLM = None", r"^wrong +vLLM's import works; 0.99.0 is outside the tested range"),
+        ("0.32.0", "LLM = None", r"^ok +vLLM's import works; scapo was run with 0.32.0 \(docs"),
+        ("0.33.0", "LLM = None", r"^ok +vLLM's import works; scapo was not run with 0.33.0, but with 0.24, "),
+        ("0.99.0", "LLM = None", r"^wrong +vLLM's import works; 0.99.0 is outside the range >=0.21,<0.34 that"),
         ("0.32.0", "import no_such_library", r"^wrong +vLLM's import fails \(ModuleNotFoundError: .*no_such_library"),
     ],
 )
@@ -189,22 +191,25 @@ def test_doctor_imports_vllm(
     (tmp_path / "vllm.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(doctor, "version", lambda name: found)
-    monkeypatch.setattr(doctor, "_requirements", lambda: iter([("vllm", "vllm", ">=0.20")]))
+    monkeypatch.setattr(doctor, "_requirements", lambda: iter([("vllm", "vllm", VLLM)]))
     code, out, _ = run("doctor", "vllm")
     assert re.search(told, out, re.MULTILINE), out
     assert code == (2 if "fails" in told else 0)
 
 
-def test_the_tested_range_of_vllm_is_that_of_the_page() -> None:
+def test_the_ranges_of_vllm_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text()
     ran = set(re.findall(r"^\| `\w+` \| ([\d.]+) \|", page, re.MULTILINE))
     fitting = re.findall(r"^\| vLLM ([\d.]+) \|.*\| transformers", page, re.MULTILINE)
     assert ran
     assert ran <= set(fitting)
-    assert all(fits(release, doctor.VLLM_TESTED) for release in fitting)
+    assert {release.rpartition(".")[0] for release in ran} <= set(VLLM_RUN)
+    assert all(f" {release}" in page.partition("## vLLM, run")[2].partition("##")[0] for release in VLLM_RUN)
+    assert f'"vllm{VLLM}"' in (ROOT / "pyproject.toml").read_text()
+    assert all(fits(release, VLLM_RESOLVED) for release in fitting)
     others = set(re.findall(r"^\| vLLM ([\d.]+) \|", page, re.MULTILINE)) - set(fitting)
     assert others
-    assert not any(fits(release, doctor.VLLM_TESTED) for release in others)
+    assert not any(fits(release, VLLM_RESOLVED) for release in others)
 
 
 @pytest.mark.parametrize(

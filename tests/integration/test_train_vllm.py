@@ -15,12 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+SafetensorError = pytest.importorskip("safetensors").SafetensorError
 
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_eval.engines.hf import load_processor  # noqa: E402
@@ -272,6 +274,10 @@ def without_one(policy: Policy, dtype: Any) -> Any:
     return (pair for pair in weights(policy, dtype) if not pair[0].endswith("visual.patch_embed.proj.weight"))
 
 
+def untyped(policy: Policy, dtype: Any) -> Any:
+    raise TypeError("a weight of\nno kind")
+
+
 def swapped(policy: Policy, dtype: Any) -> Any:
     """Yields correct names with wrong weights, which no loader detects."""
     return ((name, weight.flip(0) if "k_proj.weight" in name else weight) for name, weight in weights(policy, dtype))
@@ -281,6 +287,7 @@ def swapped(policy: Policy, dtype: Any) -> Any:
     ("broken", "said"),
     [
         (renamed, r"cannot load the policy's weights: There is no module or parameter named .*query"),
+        (untyped, r"cannot load the policy's weights: a weight of no kind"),
         (without_one, r"1 weights of vLLM's model do not exist in the policy: visual\.patch_embed\.proj\.weight"),
         (swapped, r"they agreed when vLLM had the weights of .*: the policy's weights arrive changed"),
     ],
@@ -441,12 +448,17 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match="vLLM has room for 20"):
         sampler.sample(bench.encoded, 0, 1, 1.0)
 
-    class Full:
-        def __init__(self, **_: Any) -> None:
-            raise ValueError("Free memory on device is less than\n desired GPU memory utilization")
-
-    monkeypatch.setattr(vllm, "LLM", Full)
-    with pytest.raises(ScapoError, match=r"vLLM cannot load .*: Free memory on device is less than desired"):
+    for error in (
+        ValueError("Free memory on device is less than\n desired GPU memory utilization"),
+        AssertionError("Free memory on device is less than desired"),
+        TypeError("Free memory on device is less than desired: 'x' is no argument"),
+        SafetensorError("Free memory on device is less than desired"),
+    ):
+        monkeypatch.setattr(vllm, "LLM", Mock(side_effect=error))
+        with pytest.raises(ScapoError, match=r"vLLM cannot load .*: Free memory on device is less than desired"):
+            bench.sampler()
+    monkeypatch.setattr(vllm, "__version__", "0.20.2")
+    with pytest.raises(ScapoError, match=r"^vLLM 0\.20\.2 is too old: pip install 'vllm>=0\.21'$"):
         bench.sampler()
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(MissingExtra, match=r"\[vllm\]"):

@@ -277,6 +277,68 @@ def test_the_root_cause_in_one_line(
     assert str(raised.value) == f"vLLM cannot load some/model: {reason}"
 
 
+@pytest.mark.parametrize(
+    ("version", "error", "warning"),
+    [
+        ("0.20.2", "vLLM 0.20.2 is too old: pip install 'vllm>=0.21'", ""),
+        ("0.21.0", "", ""),
+        ("0.32.1+cpu", "", ""),
+        ("0.33.0", "", "vLLM 0.33.0 is newer than 0.32, the newest release with which scapo was run"),
+        ("1.0.0", "", "vLLM 1.0.0 is newer than 0.32, the newest release with which scapo was run"),
+        ("0.1.dev1+g0a1b2c3", "", ""),
+    ],
+)
+def test_the_release_is_checked_before_the_engine_starts(
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    version: str, error: str, warning: str,
+) -> None:  # fmt: skip
+    from scapo_eval.base.errors import ScapoError
+    from scapo_eval.engines import ray_vllm
+    from scapo_eval.engines.vllm_offline import VllmEngine
+
+    monkeypatch.setattr(stand_in, "__version__", version)
+    monkeypatch.setattr(ray_vllm, "version", lambda name: version)
+    monkeypatch.setattr(ray_vllm, "requires", lambda name: [])
+    for start in (lambda: VllmEngine("some/model").close(), lambda: ray_vllm.check_pair("2.60.0")):
+        caplog.clear()
+        if error:
+            with pytest.raises(ScapoError) as raised:
+                start()
+            assert str(raised.value) == error
+        else:
+            start()
+        assert [each.message for each in caplog.records] == ([warning] if warning else [])
+
+
+class OfNoKnownKind(Exception):
+    """Error such as that of safetensors, which is of no built-in kind."""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TypeError("got an unexpected keyword argument 'x'"), "got an unexpected keyword argument 'x'"),
+        (AttributeError("no attribute 'y'"), "no attribute 'y'"),
+        (KeyError("visual.z"), "KeyError: 'visual.z'"),
+        (AssertionError(), "AssertionError: "),
+        (OfNoKnownKind("header\ntoo large"), "header too large"),
+    ],
+)
+def test_any_error_at_the_start_is_one_line(
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    from scapo_eval.base.errors import ScapoError
+    from scapo_eval.engines.vllm_offline import VllmEngine
+
+    def fail(**arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(stand_in, "LLM", fail)
+    with pytest.raises(ScapoError) as raised:
+        VllmEngine("some/model")
+    assert str(raised.value) == f"vLLM cannot load some/model: {reason}"
+
+
 if __name__ == "__main__":
     RECORD.write_text(json.dumps(signatures(_from_wheel(Path(sys.argv[1]))), indent=1) + "\n")
 
