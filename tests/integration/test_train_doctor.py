@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +39,25 @@ def test_green_on_two_ranks(lab: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert [each["ok"] for each in report["findings"]] == [True, True, True, True, None]
     assert f"this machine trains correctly: {lab.folder / 'run' / 'doctor.json'}" in said
     assert main([*arguments, "--set", "run.steps=1"]) == 0
+
+
+STAND_IN = """
+import sys
+sys.path.insert(0, {tests!r})
+import stand_in_vllm
+stand_in_vllm.install("0.33.0")
+"""
+
+
+def test_the_steps_use_vllm(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the checks with a stand-in for vLLM (``tests/stand_in_vllm.py``)."""
+    (tmp_path / "vllm.py").write_text(STAND_IN.format(tests=str(Path(__file__).resolve().parents[1])))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert doctor.main(lab.run("run", "rollout.engine=vllm")) == 0
+    findings = json.loads((lab.folder / "run" / "doctor.json").read_bytes())["findings"]
+    assert [each["name"] for each in findings] == [*CHECKS[:3], "vLLM", *CHECKS[3:]]
+    said = findings[3]["said"]
+    assert re.match(r"vllm 0\.33\.0: weights synchronized in \S+ s; log-probabilities as the trainer's: \S+ nats", said)
 
 
 def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:

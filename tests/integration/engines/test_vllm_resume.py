@@ -1,9 +1,12 @@
-"""Training with vLLM itself, killed and resumed (``bash .ci/engines vllm``). Otherwise, the tests are skipped."""
+"""Training with vLLM itself, killed and resumed, and the doctor (``bash .ci/engines vllm``). Otherwise, the tests are
+skipped.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +19,23 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: bash .ci/engines vllm")
 from vllm_bench import GLOO, SETTINGS
 
+from scapo_train import doctor
 from scapo_train.config import load
 from scapo_train.samplers.vllm import LARGEST_GAP
 
 pytestmark = pytest.mark.usefixtures("quiet_loggers")
+
+
+def test_the_doctor_is_green(lab: Any) -> None:
+    assert doctor.main(lab.run("run", *SETTINGS)) == 0
+    findings = json.loads((lab.folder / "run" / "doctor.json").read_bytes())["findings"]
+    passed = {each["name"]: each["said"] for each in findings if each["ok"]}
+    assert list(passed) == ["collectives", "sharded step", "steps", "vLLM", "kill and resume"]
+    seen = re.match(
+        r"vllm \S+: weights synchronized in \S+ s; log-probabilities as the trainer's: (\S+) ", passed["vLLM"]
+    )
+    assert seen is not None
+    assert float(seen[1]) < LARGEST_GAP
 
 
 @pytest.mark.parametrize("way", ["colocated", "look-ahead", "transfer"])
