@@ -629,6 +629,46 @@ def test_a_larger_micro_batch_is_advised_if_it_saves_time(capsys: pytest.Capture
     assert "faster" not in text
 
 
+BIG = ["--set", "model.path=Qwen/Qwen2.5-VL-32B-Instruct", "--set", "rollout.tensor_parallel=4"]
+
+
+@pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize(
+    ("arguments", "advised"),
+    [
+        (["8xH100"], ""),
+        (["8xH100", "--set", "optim.offload=true"], "--set optim.offload=false"),
+        (["8xH200", "--response-tokens", "500"], "--set model.gradient_checkpointing=false"),
+        (
+            ["8xH200", "--pairs", "--image", "1600x1200", "--set", "model.gradient_checkpointing=false"],
+            "--set data.workers=4",
+        ),
+        (["16xH100"], "--set model.shard_within=machine"),
+        (["16xH100", *BIG], ""),  # shards of a machine are twice as large
+        (
+            ["32xH200", *BIG, "--set", "optim.offload=true"],
+            "--set optim.offload=false --set model.shard_within=machine",
+        ),
+    ],
+)  # fmt: skip
+def test_every_advice_saves_time(arguments: list[str], advised: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["qwen2_5_vl_7b", "--gpus", *arguments]
+    assert main([*asked, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["faster"] == advised
+    total = sum(answer["seconds"].values())
+    for count in range(2, len(advised.split()) + 1, 2):  # each setting
+        assert main([*asked, *advised.split()[:count], "--json"]) == 0
+        faster = json.loads(capsys.readouterr().out)
+        assert sum(faster["seconds"].values()) < 0.9 * total
+        total = sum(faster["seconds"].values())
+    if advised:
+        assert answer["faster_seconds"] == total
+        assert faster["faster"] == ""
+        assert main(asked) == 0
+        assert f"  faster: {advised}: " in capsys.readouterr().out
+
+
 def test_a_server_is_not_planned(seven: Job) -> None:
     with pytest.raises(InputError, match=r"^a plan does not cover rollout\.server; --set rollout\.server=''"):
         changed(seven, rollout={"engine": "vllm", "server": "http://127.0.0.1:8000"})
