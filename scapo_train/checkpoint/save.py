@@ -15,6 +15,7 @@ import re
 import shutil
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from .tensor_files import INDEX, Reader, Writer
 logger = logging.getLogger(__name__)
 
 STATE = "state.json"
+_CHECKSUM = "crc32"  # of the state without this field, which earlier checkpoints lack
 _PICKLED = ".metadata"  # index of checkpoints before version 0.2
 _NAME = re.compile(r"step-(\d+)")
 _COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
@@ -93,7 +95,8 @@ class Checkpoints:
             not writable, the result is False, a warning is logged, and earlier checkpoints remain unchanged.
         """
         self.wait()
-        tensors, content = _tensors(model, optimizer), dump_json({"step": step, **state})
+        tensors, whole = _tensors(model, optimizer), {"step": step, **state}
+        content = dump_json({**whole, _CHECKSUM: zlib.crc32(dump_json(whole))})
         if wait or self._thread is None:
             return self._save(step, tensors, content)
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
@@ -142,6 +145,10 @@ class Checkpoints:
             InputError: If the file with the state is damaged.
         """
         state = read_json(path / STATE)
+        checksum = state.pop(_CHECKSUM, None) if isinstance(state, dict) else None
+        if checksum not in (None, zlib.crc32(dump_json(state))):
+            reason = f"damaged: its {_CHECKSUM} is another; remove the checkpoint to resume from an earlier one"
+            raise InputError(reason, path=str(path / STATE))
         if not isinstance(state, dict) or type(state.get("step")) is not int:
             raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
         return state

@@ -269,6 +269,30 @@ def test_flipped_bits_are_found(trained: tuple[Any, Any], tmp_path: Path) -> Non
     checkpoints.load(path, *toys.made(5))
 
 
+def test_flipped_bits_of_the_state_are_found(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    state = {"bad": [3], "best": {"value": 0.1 + 0.2}, "ahead": {"7": {"ids": [[5, 2**40]], "logprobs": [[-1e-7]]}}}
+    assert checkpoints.save(1, *trained, state)
+    path = tmp_path / "step-000001"
+    file = path / "state.json"
+    whole = file.read_bytes()
+    for at in range(whole.index(b',"crc32"')):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 4
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"state\.json"):
+            checkpoints.state(path)
+    file.write_bytes(whole.partition(b',"crc32"')[0] + b"}")  # as an earlier version wrote it
+    assert checkpoints.state(path) == {"step": 1, **state}
+    file.write_bytes(whole)
+    assert checkpoints.state(path) == {"step": 1, **state}
+    file.write_bytes(whole.replace(b"[[5,", b"[[4,"))
+    with pytest.raises(
+        InputError, match=r"state\.json: damaged: its crc32 is another; remove the checkpoint to resume"
+    ):
+        checkpoints.load(path, *toys.made(5))
+
+
 def test_chunks_that_overlap_are_damage(trained: tuple[Any, Any], tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.save(1, *trained, {})

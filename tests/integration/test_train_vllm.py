@@ -526,6 +526,7 @@ def test_a_run_that_goes_on_with_other_versions_is_told(
     state = folder / "checkpoints" / "step-000003" / "state.json"
     whole = json.loads(state.read_text())
     assert [part["step"] for part in whole.pop("versions")] == [0, 2]
+    del whole["crc32"]
     state.write_text(json.dumps(whole))  # as of an earlier version of scapo
     assert parts(4, oldest) == [(3, oldest)]
     assert "continues with" not in caplog.text
