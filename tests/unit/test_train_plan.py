@@ -870,6 +870,15 @@ def test_more_ranks_take_less_by_the_shards(path: str, tmp_path: Path) -> None:
     assert few - many == pytest.approx(shards[0] - shards[1], rel=0.02)
 
 
+def test_shards_of_a_machine_are_measured(tmp_path: Path) -> None:
+    folder = small(SEVEN, tmp_path / "model")
+    jobs = [of_step(folder, SEVEN, 16, model={"shard_within": within}) for within in ("machine", "world")]
+    machine, world = (measured(job).logprob for job in jobs)
+    shards = [sum(plan(job).memory["logprob"].get(kind, 0) for kind in SHARDED) for job in jobs]
+    assert shards[0] == 2 * shards[1]  # eight GPUs a machine
+    assert machine - world == pytest.approx(shards[0] - shards[1], rel=0.02)
+
+
 def test_in_an_update_of_a_reference_there_are_its_shards_alone(tmp_path: Path) -> None:
     job = of_step(small(SEVEN, tmp_path / "model"), SEVEN, 8)
     without = measured(changed(job, loss={"kl": 0.0})).update
