@@ -444,6 +444,32 @@ def test_published_steps_are_within_the_range(monkeypatch: pytest.MonkeyPatch) -
     assert all(ranges)  # as the plan prints it
 
 
+@pytest.mark.parametrize("size", ["3B", "7B", "32B"])
+def test_published_steps_are_estimated_as_those_of_a_plan(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compares the formulas on a job that both can describe: one response per prompt, on one GPU."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    steps = importlib.import_module("published_steps")
+    prompt, mean, longest, micro, number = 350, 200, 320, 4, 64
+    path = f"Qwen/Qwen2.5-VL-{size}-Instruct"
+    row = steps.Step(
+        "", "", steps.qwen(path), "H100", 1, number, prompt + mean, longest, (micro, micro), 1, 0.0, mini=number,
+        prompt=prompt,
+    )  # fmt: skip
+    settings = [
+        f"model.path={path}", f"data.prompts_per_step={number}", "rollout.group=1", "rollout.gpu_memory=0.9",
+        f"rollout.max_new_tokens={longest}", f"optim.micro_batch_tokens={micro * (prompt + mean - 1)}",
+    ]  # fmt: skip
+    work = Workload(image=(28, 28), prompt_tokens=prompt - 1, response_tokens=mean)
+    job = Job(configs.load("qwen2_5_vl_7b", settings), shape_of(path), "H100", 1, work, memory=1e12)
+    planned, expected = Seconds(job).seconds(), steps.phases(row, job.assume)
+    reading = 2 * number * prompt * job.shape.layer * job.shape.layers / (job.gpu.flops * job.assume.efficiency)
+    assert planned["rollout"] - reading == pytest.approx(expected["rollout"], rel=1e-3)
+    # without the output layer for the tokens of a prompt, and with the optimizer step
+    assert planned["update"] == pytest.approx(expected["update"], rel=0.03)
+    assert planned["logprob"] == pytest.approx(expected["logprob"] / 2, rel=0.04)  # twice: of two models
+    assert planned["host"] == pytest.approx(expected["host"], rel=0.01)
+
+
 # --- the command --------------------------------------------------------------------------------------------------
 
 
