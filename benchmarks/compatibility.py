@@ -201,13 +201,19 @@ def today() -> str:
 
 def engines(table: str) -> dict[str, Any]:
     """Returns what ``bash .ci/engines vllm`` measured, by release of vLLM."""
-    measured = json.loads(Path(table).read_text())
+    measured, server = json.loads(Path(table).read_text()), Path(f"{table}.server")
+    if server.exists() and (other := json.loads(server.read_text()))["vllm"] == measured["vllm"]:
+        of_server = {row["family"]: row for row in other["families"]}
+        measured["families"] = [row | of_server.get(row["family"], {}) for row in measured["families"]]
     return {measured["vllm"]: measured}
 
 
 def measured(record: dict[str, Any]) -> str:
     """Returns a table of families and releases."""
-    gaps = {"before": "before", "after": "after", "export": "export", "adapters": "merged", "request": "adapters alone"}
+    gaps = {
+        "before": "before", "after": "after", "export": "export", "adapters": "merged", "request": "adapters alone",
+        "files": "server, files", "gloo": "server, transfer",
+    }  # fmt: skip
     rows = [["family", "vLLM", "torch", "transformers", "day", "greedy", *gaps.values(), "sync", "adapters' sync"]]
     for release, run_of in record.get("engines", {}).items():
         for each in run_of["families"]:
@@ -345,11 +351,13 @@ in this table.
 ## vLLM, run
 
 `bash .ci/engines vllm` runs vLLM on a CPU, in float32, with a tiny model of each family. The column *greedy* shows the
-share of vLLM's greedy responses that equal those of the trainer. The next five columns show the largest difference
-between the log-probabilities of vLLM and of the trainer, in nats: before an update, after an update, for an exported
-model, with adapters that are merged into the weights, and with adapters that are sent alone. The limit for these
-differences is 1e-4 nats. The last two columns show the duration of a synchronization of all weights, and of adapters
-alone.
+share of vLLM's greedy responses that equal those of the trainer. The next seven columns show the largest difference
+between the log-probabilities of vLLM and of the trainer, in nats. The first five are those of vLLM in the training
+process: before an update, after an update, for an exported model, with adapters that are merged into the weights, and
+with adapters that are sent alone. The other two are those of a server before and after an update, with weights sent as
+files and by vLLM's API for weight transfer over gloo (a cell is empty until `.ci/engines` has measured it). The limit
+for these differences is 1e-4 nats. The last two columns show the duration of a synchronization of all weights, and of
+adapters alone.
 
 Without entries in this table, vLLM 0.24 and 0.26 were run with the trainer
 ([lab notes](lab/training.md#vllm-on-a-gpu)), and vLLM 0.29 with the engine `ray` (`bash .ci/engines ray_vllm`). All

@@ -465,7 +465,7 @@ def test_published_steps_are_estimated_as_those_of_a_plan(size: str, monkeypatch
     reading = 2 * number * prompt * job.shape.layer * job.shape.layers / (job.gpu.flops * job.assume.efficiency)
     assert planned["rollout"] - reading == pytest.approx(expected["rollout"], rel=1e-3)
     # without the output layer for the tokens of a prompt, and with the optimizer step
-    assert planned["update"] == pytest.approx(expected["update"], rel=0.03)
+    assert planned["update"] == pytest.approx(expected["update"], rel=0.04)
     assert planned["logprob"] == pytest.approx(expected["logprob"] / 2, rel=0.04)  # twice: of two models
     assert planned["host"] == pytest.approx(expected["host"], rel=0.01)
 

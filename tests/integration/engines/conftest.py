@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,20 @@ def serve(lab: Any) -> Iterator[Callable[..., str]]:
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def table(request: pytest.FixtureRequest) -> Iterator[list[dict[str, Any]]]:
+    """Yields the measurements of a module by family. They are written to ``$SCAPO_ENGINE_TABLE``, and those of the
+    server to the same name with ``.server``, because other processes run its tests.
+    """
+    rows: list[dict[str, Any]] = []
+    yield rows
+    if path := os.environ.get("SCAPO_ENGINE_TABLE"):
+        versions = {name: importlib.import_module(name).__version__ for name in ("vllm", "torch", "transformers")}
+        measured = {"day": datetime.now(timezone.utc).date().isoformat(), **versions, "families": rows}
+        suffix = ".server" if request.module.__name__.endswith("server") else ""
+        Path(path + suffix).write_text(json.dumps(measured, indent=1) + "\n")
 
 
 @pytest.fixture

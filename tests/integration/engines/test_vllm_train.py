@@ -6,11 +6,7 @@ There is one engine per family, because a start takes half a minute. The measure
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +16,6 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: bash .ci/engines vllm")
 pytest.importorskip("peft")
 import torch
-import transformers
-import vllm
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm_bench import FAMILIES, GROUP, Bench
 
@@ -39,17 +33,6 @@ def reload_from(sampler: VllmSampler, folder: Path) -> None:
     sampler._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
     sampler._llm.reset_prefix_cache()
     sampler._llm.llm_engine.reset_encoder_cache()
-
-
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[dict[str, Any]]]:
-    """Yields the rows of the table."""
-    rows: list[dict[str, Any]] = []
-    yield rows
-    if path := os.environ.get("SCAPO_ENGINE_TABLE"):
-        versions = {"vllm": vllm.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
-        measured = {"day": datetime.now(timezone.utc).date().isoformat(), **versions, "families": rows}
-        Path(path).write_text(json.dumps(measured, indent=1) + "\n")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
