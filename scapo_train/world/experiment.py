@@ -371,11 +371,10 @@ def prepare(world: World, output: Path, lessons: Lessons, seed: int) -> Path:
     """Draws the pictures of a world and trains its start model, unless both exist. Returns the folder of the seed."""
     folder = output / world.name / f"seed-{seed}"
     if not is_prepared(world, folder, lessons, seed):
-        own = world.name == "plain" or world.telling
-        plain = None if own else prepare(WORLDS["plain"], output, lessons, seed) / "model"
+        base = prepare(WORLDS[world.base], output, lessons, seed) / "model" if world.has_base else None
         (folder / "model" / "lessons.json").unlink(missing_ok=True)  # until all other files are new
         write_world(world, folder, train=TRAIN_PICTURES, evaluation=EVALUATION_PICTURES, seed=seed)
-        pretrain(world, folder / "model", lessons, seed, plain)
+        pretrain(world, folder / "model", lessons, seed, base)
     return folder
 
 

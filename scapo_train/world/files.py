@@ -19,9 +19,8 @@ from .pictures import NOUNS, World, draw_scene, render
 
 SPARSE = ("bottle", "table", "tree", "dog", "car", "boat")
 """Nouns in the sparse ground truth. It contains only presences of these nouns and no information on other nouns, as in
-COCO.
+COCO. Of the nouns beyond the first 16, those that share a shape with these nouns are also in it.
 """
-
 
 NOISY = (1, 3, 5)
 """Shares of wrong cells in the noisy ground truths, in percent."""
@@ -52,23 +51,24 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
             scene = draw_scene(world, random)
             objects[str(k)] = sorted({NOUNS[noun] for noun in scene.nouns})
             if world.telling:
-                graphs.append(dump_json(telling.scene_graph(scene, k)))
+                graphs.append(dump_json(telling.scene_graph(world, scene, k)))
             Image.fromarray(render(world, scene, random)).save(folder / f"images/{k}.png")
             lines.append(dump_json({"image": f"images/{k}.png", "image_id": k, "prompt": PROMPT}))
         with atomic_write(folder / f"{name}.jsonl") as stream:
             stream.write(b"\n".join(lines) + b"\n")
-    words = vocabulary()
-    truth = PresenceOracle.from_objects(objects, labels=NOUNS, source="world")
+    words = vocabulary(world)
+    truth = PresenceOracle.from_objects(objects, labels=world.names, source="world")
     truth.restricted_to(words).save(folder / "truth.npz")
-    sparse = {image: [name for name in names if name in SPARSE] for image, names in objects.items()}
-    PresenceOracle.from_objects(sparse, labels=SPARSE, source="world").save(folder / "truth_sparse.json")
+    few = [name for k, name in enumerate(world.names) if NOUNS[k % 16] in SPARSE]
+    sparse = {image: [name for name in names if name in few] for image, names in objects.items()}
+    PresenceOracle.from_objects(sparse, labels=few, source="world").save(folder / "truth_sparse.json")
     for percent in NOISY:
-        wrong = np.random.default_rng([seed, 4, percent]).random((len(objects), len(NOUNS))) < percent / 100
+        wrong = np.random.default_rng([seed, 4, percent]).random((len(objects), world.words)) < percent / 100
         told = {
-            image: [noun for noun, other in zip(NOUNS, row.tolist(), strict=True) if (noun in names) != other]
+            image: [noun for noun, other in zip(world.names, row.tolist(), strict=True) if (noun in names) != other]
             for (image, names), row in zip(objects.items(), wrong, strict=True)
         }
-        noisy = PresenceOracle.from_objects(told, labels=NOUNS, source="world")
+        noisy = PresenceOracle.from_objects(told, labels=world.names, source="world")
         noisy.restricted_to(words).save(folder / f"truth_noisy_{percent}.npz")
     if world.telling:
         with atomic_write(folder / "scenes.jsonl") as stream:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, permutations
 from math import comb, prod
 
@@ -59,7 +60,8 @@ class Ideal:
         return cap_score(self.hal_rate, self.cover_rate)
 
 
-def situations(world: World) -> list[Situation]:
+@lru_cache(maxsize=16)
+def situations(world: World) -> tuple[Situation, ...]:
     """Returns all types of pictures with their probabilities."""
     low, high = world.objects
     kinds = []
@@ -69,7 +71,7 @@ def situations(world: World) -> list[Situation]:
             chance = comb(number, hidden) * world.ambiguous**hidden * (1 - world.ambiguous) ** clear
             for share, chances in _candidates(world, clear, hidden):
                 kinds.append(Situation(chance * share / (high - low + 1), clear, hidden, chances))
-    return kinds
+    return tuple(kinds)
 
 
 def _candidates(world: World, clear: int, hidden: int) -> Iterator[tuple[float, tuple[float, ...]]]:
@@ -110,7 +112,7 @@ def guesser(world: World, threshold: float) -> Ideal:
         covered += situation.probability * (situation.clear + sum(guessed))
         named += situation.probability * (situation.clear + len(guessed))
         true += situation.probability * (situation.clear + situation.hidden)
-    return Ideal(1 - covered / named, covered / true)
+    return Ideal(1 - covered / named, min(1.0, covered / true))  # the quotient is rounded
 
 
 def best_guesser(world: World) -> tuple[float, Ideal]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -27,7 +27,6 @@ _WEIGHTS = (0.6, 0.25, 0.1, 0.05)
 
 _UNSEEN = 1e-4
 _CAPTIONS, _SEED, _GENUINE = 1500, 777, 0.995
-_NAMES = frozenset(vocabulary().aliases)
 
 
 class Judge:
@@ -36,18 +35,20 @@ class Judge:
     Args:
         texts: Captions whose words are counted.
         held_out: Captions from which the threshold for fluent sentences is computed.
+        names: Object names, with synonyms and plural forms.
     """
 
-    def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], held_out: Sequence[str], names: Iterable[str]) -> None:
+        self.names = frozenset(names)
         self.counts = tuple(Counter[tuple[str, ...]]() for _ in range(3))
         self.contexts = tuple(Counter[tuple[str, ...]]() for _ in range(3))
-        for words in _sentences(texts):
+        for words in self._sentences(texts):
             for k in range(2, len(words)):
                 for before in range(3):
                     context = words[k - before : k]
                     self.counts[before][words[k - before : k + 1]] += 1
                     self.contexts[before][context] += 1
-        self.highest = float(np.quantile([self.surprisal(words) for words in _sentences(held_out)], _GENUINE))
+        self.highest = float(np.quantile([self.surprisal(words) for words in self._sentences(held_out)], _GENUINE))
 
     def surprisal(self, words: tuple[str, ...]) -> float:
         """Returns the surprisal of a sentence's least probable word, in nats.
@@ -66,19 +67,18 @@ class Judge:
 
     def fluent(self, texts: Sequence[str]) -> float | None:
         """Returns the share of sentences that are fluent, or None if the texts contain no sentences."""
-        verdicts = [self.surprisal(words) <= self.highest for words in _sentences(texts)]
+        verdicts = [self.surprisal(words) <= self.highest for words in self._sentences(texts)]
         return sum(verdicts) / len(verdicts) if verdicts else None
 
+    def _sentences(self, texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yields the words of each sentence, preceded by two empty words and including the period.
 
-def _sentences(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yields the words of each sentence, preceded by two empty words and including the period.
-
-    If the last sentence has no period, an end marker replaces the period.
-    """
-    for text in texts:
-        for sentence in re.findall(r"[^.]+\.?", text.strip()):
-            words = ("<name>" if word in _NAMES else word for word in _WORD.findall(sentence))
-            yield (*_BEGIN, *words, *(() if sentence.endswith(".") else ("</s>",)))
+        If the last sentence has no period, an end marker replaces the period.
+        """
+        for text in texts:
+            for sentence in re.findall(r"[^.]+\.?", text.strip()):
+                words = ("<name>" if word in self.names else word for word in _WORD.findall(sentence))
+                yield (*_BEGIN, *words, *(() if sentence.endswith(".") else ("</s>",)))
 
 
 @lru_cache(maxsize=4)
@@ -86,4 +86,4 @@ def judge_of(world: World) -> Judge:
     """Returns a judge for a world. The judge's counts come from captions on which no start model was trained."""
     random = np.random.default_rng([_SEED, 5])
     texts = [caption_of(world, draw_scene(world, random), random) for _ in range(2 * _CAPTIONS)]
-    return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:])
+    return Judge(texts[:_CAPTIONS], texts[_CAPTIONS:], vocabulary(world).aliases)

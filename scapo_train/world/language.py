@@ -12,7 +12,7 @@ import numpy as np
 
 from scapo_eval import Vocabulary
 
-from .pictures import NOUNS, Scene, World
+from .pictures import NOUNS, WORLDS, Scene, World
 
 PROMPT = "Describe this image."
 
@@ -20,8 +20,20 @@ ALIASES = {
     "bottle": "flask", "bowl": "dish", "kettle": "teapot", "oven": "stove", "table": "desk", "flower": "blossom",
     "tree": "pine", "bench": "pew", "bicycle": "bike", "dog": "puppy", "car": "taxi", "lamp": "lantern",
     "umbrella": "parasol", "ball": "football", "boat": "ship", "kite": "glider",
+    "cup": "mug", "plate": "saucer", "spoon": "ladle", "pan": "skillet", "jar": "vase", "basket": "hamper",
+    "chair": "stool", "sofa": "couch", "bed": "bunk", "pillow": "cushion", "curtain": "drape", "clock": "timer",
+    "candle": "taper", "book": "novel", "rug": "mat", "door": "gate", "fence": "hedge", "bucket": "pail",
+    "shovel": "spade", "hammer": "mallet", "rope": "cord", "wheel": "tire", "truck": "lorry", "plane": "jet",
+    "rocket": "missile", "tent": "marquee", "house": "cottage", "tower": "turret", "bridge": "viaduct",
+    "cat": "kitten", "horse": "pony", "cow": "bull", "pig": "hog", "bird": "sparrow", "crab": "lobster",
+    "frog": "toad", "bee": "wasp", "spider": "tarantula", "snake": "viper", "bear": "cub", "rabbit": "bunny",
+    "lemon": "lime", "cake": "pie", "hat": "bonnet", "coat": "jacket", "glove": "mitten", "drum": "bongo",
+    "flag": "banner",
 }  # fmt: skip
-_PLURALS = {"bench": "benches", "dish": "dishes", "puppy": "puppies"}
+_PLURALS = {
+    "bench": "benches", "dish": "dishes", "puppy": "puppies", "couch": "couches", "lorry": "lorries",
+    "pony": "ponies", "bunny": "bunnies",
+}  # fmt: skip
 
 ONE = (
     "There is {} in view.", "We can also see {}.", "The picture clearly shows {}.", "It has {} in it.",
@@ -58,11 +70,11 @@ _TEMPLATE = (
 )
 
 
-def vocabulary() -> Vocabulary:
-    """Returns a vocabulary in which the nouns are the labels. The aliases of each label are a synonym and the plural
-    forms.
+def vocabulary(world: World = WORLDS["plain"]) -> Vocabulary:
+    """Returns a vocabulary in which the nouns of a world are the labels. The aliases of each label are a synonym and
+    the plural forms.
     """
-    words = {noun: [noun, ALIASES[noun]] for noun in NOUNS}
+    words = {noun: [noun, ALIASES[noun]] for noun in world.names}
     return Vocabulary.from_mapping(
         {noun: [*known, *map(plural, known)] for noun, known in words.items()},
         name="world",

@@ -15,18 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CELL, SIDE = 28, 3
-"""Side length of a cell in pixels, and side length of a picture in cells. A cell has four 14-pixel patches, which the
-tower merges into one image token.
-"""
+CELL = 28
+"""Side length of a cell in pixels. A cell has four 14-pixel patches, which the tower merges into one image token."""
 
 SCENES = ("kitchen", "garden", "street", "beach")
 
 NOUNS = (
     "bottle", "bowl", "kettle", "oven", "table", "flower", "tree", "bench",
     "bicycle", "dog", "car", "lamp", "umbrella", "ball", "boat", "kite",
+    "cup", "plate", "spoon", "pan", "jar", "basket", "chair", "sofa",
+    "bed", "pillow", "curtain", "clock", "candle", "book", "rug", "door",
+    "fence", "bucket", "shovel", "hammer", "rope", "wheel", "truck", "plane",
+    "rocket", "tent", "house", "tower", "bridge", "cat", "horse", "cow",
+    "pig", "bird", "crab", "frog", "bee", "spider", "snake", "bear",
+    "rabbit", "lemon", "cake", "hat", "coat", "glove", "drum", "flag",
 )  # fmt: skip
-"""Nouns in the order of the scenes. Each scene starts four nouns after the previous one, and scenes overlap."""
+"""Nouns of all worlds. A world has the first ``World.words`` of them, in the order of its scenes."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class World:
 
     Attributes:
         name: Name of the world.
-        nouns: Number of nouns per scene. If the number exceeds four, neighboring scenes share nouns.
+        nouns: Number of nouns per scene. If the number exceeds a quarter of ``words``, neighboring scenes share nouns.
         objects: Minimum and maximum number of objects in a picture. All objects have different nouns.
         ambiguous: Share of objects that are drawn as the average of their scene's pictograms.
         telling: True if the pictures and captions convey numbers, colors and places (``telling.py``). ``objects`` then
@@ -43,6 +47,10 @@ class World:
             twice.
         rarity: Exponent of Zipf's law, according to which the nouns of a scene are drawn without replacement. If the
             value is 0, all nouns are equally frequent. With 1, the k-th noun of a scene has a weight of 1 / k.
+        side: Side length of a picture in cells.
+        words: Number of nouns of all scenes together, a multiple of 4.
+        base: Name of the world whose start model is trained further to obtain the start model of this world. The start
+            model of a telling world, or of a world that is its own base, is built from random weights.
     """
 
     name: str = "plain"
@@ -51,6 +59,19 @@ class World:
     ambiguous: float = 0.35
     telling: bool = False
     rarity: float = 0.0
+    side: int = 3
+    words: int = 16
+    base: str = "plain"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nouns of all scenes together."""
+        return NOUNS[: self.words]
+
+    @property
+    def has_base(self) -> bool:
+        """True if the start model is obtained from that of ``base``, False if it is built from random weights."""
+        return self.base != self.name and not self.telling
 
     def weights(self) -> NDArray[np.float64]:
         """Returns the (nouns,) weights with which the nouns of a scene are drawn, in the order of the scene."""
@@ -58,8 +79,8 @@ class World:
         return ranked / ranked.sum()
 
     def of_scene(self, scene: int) -> list[int]:
-        """Returns the indices of the nouns in a scene."""
-        return [(4 * scene + k) % len(NOUNS) for k in range(self.nouns)]
+        """Returns the indices of the nouns in a scene, which starts a quarter of the nouns after the previous scene."""
+        return [(self.words // len(SCENES) * scene + k) % self.words for k in range(self.nouns)]
 
 
 _PLAIN = World()
@@ -69,7 +90,14 @@ _TELLING = World("telling", nouns=4, objects=(2, 3), ambiguous=0.2, telling=True
 
 _RARE = World("rare", rarity=1.5)
 
-WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING, _RARE)}
+_PLAIN_32 = World("plain_32", nouns=12, objects=(6, 10), side=5, words=32, base="plain_32")
+_PLAIN_64 = World("plain_64", nouns=24, objects=(12, 20), side=6, words=64, base="plain_64")
+_CROWDED_16 = World("crowded_16", nouns=32, objects=(16, 16), ambiguous=0.25, side=5, words=32, base="plain_32")
+_CROWDED_32 = World("crowded_32", nouns=64, objects=(32, 32), ambiguous=0.25, side=6, words=64, base="plain_64")
+
+_ALL = (_PLAIN, _RISKY, _CROWDED, _TELLING, _RARE, _PLAIN_32, _PLAIN_64, _CROWDED_16, _CROWDED_32)
+
+WORLDS = {world.name: world for world in _ALL}
 """Worlds by name.
 
 - ``plain``: some guesses pay under every reward, some under none.
@@ -77,6 +105,9 @@ WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED, _TELLING, _R
 - ``crowded``: no guess pays, and responses are long.
 - ``telling``: captions also state numbers, colors and places.
 - ``rare``: as ``plain``, but some nouns are frequent and some are rare in each scene.
+- ``crowded_16``, ``crowded_32``: as ``crowded``, but with two and four times the objects and nouns.
+- ``plain_32``, ``plain_64``: as ``plain``, but with the nouns of ``crowded_16`` and ``crowded_32``, whose start models
+  are obtained from those of these worlds.
 """
 
 
@@ -111,7 +142,7 @@ def draw_scene(world: World, random: np.random.Generator) -> Scene:
     scene = Scene(
         kind=kind,
         nouns=tuple(_drawn(world, kind, number, random)),
-        cells=tuple(sorted(random.permutation(SIDE**2)[:number].tolist())),
+        cells=tuple(sorted(random.permutation(world.side**2)[:number].tolist())),
         clear=tuple((random.random(number) >= world.ambiguous).tolist()),
     )
     if not world.telling:
@@ -134,22 +165,22 @@ def _drawn(world: World, kind: int, number: int, random: np.random.Generator) ->
 
 def aspects(world: World) -> tuple[int, ...]:
     """Returns the number of possible values in each row of the array from :func:`appearances`."""
-    looks = len(NOUNS) + len(SCENES) + 1
+    looks = world.words + len(SCENES) + 1
     return (looks, len(COLORS) + 2, MOST_OF_A_NOUN + 1) if world.telling else (looks,)
 
 
 def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
     """Returns the appearance of each cell as an array of shape (aspects, cells).
 
-    The first row contains the index of a noun, ``len(NOUNS) + kind`` for an average, or ``len(NOUNS) + len(SCENES)``
-    for an empty cell. In a telling world, the second row contains the index of a color, ``len(COLORS)`` for gray, or
+    The first row contains the index of a noun, ``words + kind`` for an average, or ``words + len(SCENES)`` for an empty
+    cell. In a telling world, the second row contains the index of a color, ``len(COLORS)`` for gray, or
     ``len(COLORS) + 1`` for an empty cell. The third row contains the number of objects.
     """
     sizes = aspects(world)
-    looks = np.repeat(np.array([[size - 1] for size in sizes[:2]] + [[0]] * len(sizes[2:])), SIDE**2, axis=1)
+    looks = np.repeat(np.array([[size - 1] for size in sizes[:2]] + [[0]] * len(sizes[2:])), world.side**2, axis=1)
     cells = list(scene.cells)
     looks[0, cells] = [
-        noun if clear else len(NOUNS) + scene.kind for noun, clear in zip(scene.nouns, scene.clear, strict=True)
+        noun if clear else world.words + scene.kind for noun, clear in zip(scene.nouns, scene.clear, strict=True)
     ]
     if world.telling:
         looks[1, cells] = [
@@ -160,14 +191,16 @@ def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
 
 
 def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
-    """Renders a scene as an (84, 84, 3) picture with random noise and brightness."""
-    tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
+    """Renders a scene as a (width, width, 3) picture with random noise and brightness, where the width is
+    ``CELL * world.side`` pixels.
+    """
+    tiles = np.concatenate([_pictograms()[: world.words], _averages(world), np.zeros((1, CELL, CELL, 4))])
     looks, *told = appearances(world, scene)
     shown = tiles[looks]
     if told:
         shown = np.stack([_as_told(tile, color, number) for tile, color, number in zip(shown, *told, strict=True)])
-    shown = shown.reshape(SIDE, SIDE, CELL, CELL, 4)
-    width = SIDE * CELL
+    shown = shown.reshape(world.side, world.side, CELL, CELL, 4)
+    width = world.side * CELL
     shown = shown.transpose(0, 2, 1, 3, 4).reshape(width, width, 4)
     color, opacity = shown[..., :3], shown[..., 3:]
     picture = np.array(_GROUND[scene.kind]) * (1 - opacity) + color
@@ -212,24 +245,32 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
     "kite": [("polygon", (14, 2, 23, 11, 14, 20, 5, 11), "#0ca678"), ("rectangle", (13, 20, 14, 27), "#0b7285")],
 }  # fmt: skip
 
+_CHANNELS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+"""Order of the color channels in each block of pictograms. The first block shows the nouns that have shapes."""
+
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
     """Returns the (nouns, 28, 28, 4) pictograms, whose channels are the color multiplied by the opacity, followed by
     the opacity itself.
+
+    The nouns without shapes have those of the first nouns, rotated and in other colors.
     """
     from PIL import Image, ImageDraw
 
     tiles = []
-    for noun in NOUNS:
+    for shapes in _SHAPES.values():
         tile = Image.new("RGBA", (CELL, CELL))
         pen = ImageDraw.Draw(tile)
-        for shape, place, color in _SHAPES[noun]:
+        for shape, place, color in shapes:
             _draw(pen, shape, place, color)
         values = np.asarray(tile, dtype=np.float64)
         opacity = values[..., 3:] / 255
         tiles.append(np.concatenate([values[..., :3] * opacity, opacity], axis=-1))
-    return np.stack(tiles)
+    drawn = np.stack(tiles)
+    return np.concatenate([
+        np.rot90(drawn, turns, axes=(1, 2))[..., [*channels, 3]] for turns, channels in enumerate(_CHANNELS)
+    ])  # fmt: skip
 
 
 def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:

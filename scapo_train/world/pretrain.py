@@ -3,10 +3,10 @@ language model.
 
 First, the vision tower is trained with linear classifiers that predict the appearance of each cell. Then the tower is
 frozen, all pictures are encoded once, and the language model is trained on captions that omit some objects and invent
-others, as human captions do. Models for other worlds are obtained by continuing the training of the model for
-``plain``. If all scenes had the same nouns from the beginning, a model would learn to write, but not to look at the
-pictures. Models of ``telling``, where objects have colors, start from random weights. The result is a start model for
-alignment that recognizes more objects than it names, and names objects that are absent.
+others, as human captions do. Models for other worlds are obtained by continuing the training of the model for their
+base, which usually is ``plain``. If all scenes had the same nouns from the beginning, a model would learn to write, but
+not to look at the pictures. Models of ``telling``, where objects have colors, start from random weights. The result is
+a start model for alignment that recognizes more objects than it names, and names objects that are absent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..families.packing import PackedRow, Vision, batch_of
 from ..families.shared import SharedPolicy
 from . import language, telling
 from .language import PROMPT, tokenizer
-from .pictures import CELL, SIDE, Scene, World, appearances, aspects, draw_scene, render
+from .pictures import CELL, Scene, World, appearances, aspects, draw_scene, render
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Lessons:
 
     Attributes:
         see: Number of steps for the vision tower, each with ``pictures`` new pictures.
-        speak: Number of steps for the language model if the model is not built from that of ``plain``.
-        move: Number of steps for the language model if training continues from the model for ``plain``.
+        speak: Number of steps for the language model if the model is built from random weights.
+        move: Number of steps for the language model if training continues from the model for another world.
         scenes: Number of different pictures with captions.
         pictures: Number of pictures per step.
         captions: Number of captions per picture in a step.
@@ -63,7 +63,7 @@ class Lessons:
 QUICK = Lessons(see=80, speak=700, scenes=5000)
 
 
-def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Path | None = None) -> None:
+def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, base: Path | None = None) -> None:
     """Trains a model and writes it with its tokenizer and image processor to ``folder``.
 
     Args:
@@ -71,21 +71,21 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Pat
         folder: Folder of the model. The model is complete if the folder contains ``lessons.json``.
         lessons: Length of the training.
         seed: Seed for weights, pictures and captions.
-        plain: Folder of the ``plain`` model, from which the training of models for other worlds continues. If the value
-            is None, the model is built from random weights.
+        base: Folder of the model for the world's base, from which the training continues. If the value is None, the
+            model is built from random weights.
     """
-    random = np.random.default_rng([seed, 1 if plain is None else 3])
-    if plain is None:
+    random = np.random.default_rng([seed, 1 if base is None else 3])
+    if base is None:
         vlm = build(folder, seed, world)
     else:
-        shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("lessons.json", "captions_*"), dirs_exist_ok=True)
-        vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(plain), dtype="float32")
+        shutil.copytree(base, folder, ignore=shutil.ignore_patterns("lessons.json", "captions_*"), dirs_exist_ok=True)
+        vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(base), dtype="float32")
     processor = load_processor(str(folder))
     policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
-    if plain is None:
+    if base is None:
         see(policy, processor, world, lessons, random)
     vlm.model.visual.requires_grad_(False)
-    speak(policy, processor, world, lessons.speak if plain is None else lessons.move, lessons, random)
+    speak(policy, processor, world, lessons.speak if base is None else lessons.move, lessons, random)
     vlm.save_pretrained(folder)
     with atomic_write(folder / "lessons.json") as stream:
         stream.write(json.dumps({"world": world.name, **vars(lessons), "seed": seed}).encode())
@@ -100,7 +100,7 @@ def build(folder: Path, seed: int, world: World) -> Any:
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     text = {
         "vocab_size": len(words), "hidden_size": 96, "intermediate_size": 384, "num_hidden_layers": 3,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32 * world.words,
         "rope_scaling": {"type": "mrope", "rope_type": "default", "mrope_section": [4, 4, 4]},
         "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None,
     }  # fmt: skip
@@ -121,7 +121,7 @@ def build(folder: Path, seed: int, world: World) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(folder)
     words.save_pretrained(folder)
-    pixels = (CELL * SIDE) ** 2
+    pixels = (CELL * world.side) ** 2
     (folder / "preprocessor_config.json").write_text(json.dumps({
         "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
         "min_pixels": pixels, "max_pixels": pixels,
@@ -182,7 +182,7 @@ def imitate(
         lr: Peak learning rate.
         random: Random number generator.
     """
-    prompt, positions, following = question(policy, processor)
+    prompt, positions, following = question(policy, processor, len(visions[0].embeds))
     words = processor.tokenizer
     parameters = [p for p in policy.parameters() if p.requires_grad]
     policy.train()
@@ -225,13 +225,14 @@ def _features(
     return tuple(getattr(features, "pooler_output", features))
 
 
-def question(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
-    """Returns the token ids and the positions of the prompt, which is the same for all pictures, and the first position
-    after the prompt.
+def question(policy: SharedPolicy, processor: Any, cells: int) -> tuple[Tensor, Tensor, int]:
+    """Returns the token ids and the positions of the prompt, which is the same for all pictures with this number of
+    cells, and the first position after the prompt.
     """
     turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
     text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)
+    width = CELL * math.isqrt(cells)
+    blank = np.zeros((width, width, 3), dtype=np.uint8)
     made = processor(text=[text], images=[blank], return_tensors="pt")
     ids = made["input_ids"][0]
     return ids, *policy.prompt_positions(ids, made["image_grid_thw"])

@@ -88,7 +88,7 @@ def shorten(
 
 def _described(policy: SharedPolicy, processor: Any, visions: Sequence[Vision], longest: int) -> list[str]:
     """Returns a greedy caption for each picture."""
-    ids, positions, following = question(policy, processor)
+    ids, positions, following = question(policy, processor, len(visions[0].embeds))
     sampler = PolicySampler(policy, torch.device("cpu"), longest, _PICTURES_PER_BATCH)
     prompts = [
         SharedPrompt(Prompt(k, PromptRecord((), str(k), ()), ids, {}), positions, following, vision)

@@ -27,7 +27,7 @@ from .language import (
     one_of,
     plural,
 )
-from .pictures import CELL, COLORS, MOST_OF_A_NOUN, NOUNS, SIDE, Scene, World
+from .pictures import CELL, COLORS, MOST_OF_A_NOUN, NOUNS, Scene, World
 
 TELL_COLOR, TELL_PLACE = 0.5, 0.6
 """How often a caption states the color of what it names (otherwise its number), and the side of what it names once and
@@ -74,26 +74,26 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
             color = list(COLORS)[_color_said(noun, scene, random)]
             told = f"a {color}" if number == 1 else color
         pieces.append(one_of(_SINGLE if number == 1 else _MANY, random).format(f"{told} {word}"))
-        side = int(random.integers(SIDE)) if at is None else scene.cells[at] % SIDE
+        side = int(random.integers(world.side)) if at is None else scene.cells[at] % world.side
         if number == 1 and side in _SIDES and random.random() < TELL_PLACE:
             wrong = random.random() < WRONG_PLACE
-            pieces.append(_PLACE.format(word, _SIDES[SIDE - 1 - side if wrong else side]))
+            pieces.append(_PLACE.format(word, _SIDES[world.side - 1 - side if wrong else side]))
     if not pieces or random.random() < FILLER_SHARE:
         pieces.insert(int(random.integers(len(pieces) + 1)), one_of(FILLER, random))
     return " ".join(pieces)
 
 
-def scene_graph(scene: Scene, image: int) -> dict[str, Any]:
+def scene_graph(world: World, scene: Scene, image: int) -> dict[str, Any]:
     """Returns the complete scene graph of a picture as a record (docs/claims.md)."""
     colors = list(COLORS)
     things = []
     for noun, cell, color, number in zip(scene.nouns, scene.cells, scene.colors, scene.numbers, strict=True):
         size = CELL // number
         for k in range(number):
-            box = [CELL * (cell % SIDE) + size * k, CELL * (cell // SIDE) + size * k, size, size]
+            box = [CELL * (cell % world.side) + size * k, CELL * (cell // world.side) + size * k, size, size]
             things.append({"name": NOUNS[noun], "attributes": [colors[color]], "box": box})
-    width = CELL * SIDE
-    return {"image_id": image, "width": width, "height": width, "complete": list(NOUNS), "objects": things}
+    width = CELL * world.side
+    return {"image_id": image, "width": width, "height": width, "complete": list(world.names), "objects": things}
 
 
 def _named(world: World, scene: Scene, random: np.random.Generator) -> Iterator[int]:

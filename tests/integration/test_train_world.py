@@ -37,7 +37,7 @@ from scapo_train.world import __main__ as command  # noqa: E402
 from scapo_train.world import experiment, files, grid, preference, pretrain, shorten  # noqa: E402
 from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
 from scapo_train.world.language import repeats  # noqa: E402
-from scapo_train.world.pictures import SIDE, WORLDS, Scene, World  # noqa: E402
+from scapo_train.world.pictures import WORLDS, Scene, World  # noqa: E402
 from scapo_train.world.pretrain import Lessons  # noqa: E402
 from scapo_train.world.shorten import Shortening  # noqa: E402
 
@@ -59,7 +59,7 @@ def uneven_scene(world: World, random: np.random.Generator) -> Scene:
     """A kitchen where each noun is there with a chance of its own, in place of ``pictures.draw_scene``."""
     present = random.random(len(CHANCES)) < CHANCES
     nouns = random.permutation(np.array(world.of_scene(0))[present] if present.any() else [0])
-    cells = sorted(random.permutation(SIDE**2)[: len(nouns)].tolist())
+    cells = sorted(random.permutation(world.side**2)[: len(nouns)].tolist())
     return Scene(0, tuple(nouns.tolist()), tuple(cells), (True,) * len(nouns))
 
 
@@ -211,6 +211,33 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
     assert {name for name in after if not torch.equal(after[name], last[name])} == changed
     schemes = ("scapo", "short", "short_twice", "short_thrice")
     assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3]
+
+
+def test_a_world_of_many_objects_is_trained_from_the_model_of_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr(experiment, "TRAIN_PICTURES", 4)
+    monkeypatch.setattr(experiment, "EVALUATION_PICTURES", 2)
+    world = WORLDS["crowded_32"]
+    start = experiment.prepare(world, tmp_path, Lessons(see=1, speak=2, move=2, scenes=4, pictures=2), 0)
+    base = tmp_path / world.base / "seed-0"
+    before, after = (load_file(folder / "model" / "model.safetensors") for folder in (base, start))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if "visual" not in name}
+    settings = load(start / "world.toml")
+    positions = json.loads((start / "model" / "config.json").read_text())["text_config"]["max_position_embeddings"]
+    assert positions > settings.rollout.max_new_tokens + world.side**2 + 64
+    # an untrained model does not end
+    (start / "world.toml").write_text(
+        re.sub("max_new_tokens = .*", "max_new_tokens = 48", (start / "world.toml").read_text())
+    )
+    run = experiment.train(tmp_path / world.name, Trial("scapo", 0, ("data.prompts_per_step=2",)), 1)
+    experiment.describe(run / "model", start)
+    measured = experiment.measure(run)
+    assert measured.sampled.cut is not None
+    (metrics,) = read_metrics(run)[-1:]
+    assert metrics["step"] == 1
 
 
 def test_a_finished_experiment_is_not_done_again(

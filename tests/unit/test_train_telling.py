@@ -66,8 +66,8 @@ def test_a_gray_thing_shows_no_trace_of_its_color() -> None:
 def test_an_appearance_is_what_the_cell_shows() -> None:
     scene = Scene(1, (7, 4), (3, 8), (True, False), (3, 1), (True, False), (2, 1))
     looks, colors, numbers = appearances(WORLD, scene)
-    empty = len(NOUNS) + len(SCENES)
-    assert looks.tolist() == [empty] * 3 + [7] + [empty] * 4 + [len(NOUNS) + 1]
+    empty = WORLD.words + len(SCENES)
+    assert looks.tolist() == [empty] * 3 + [7] + [empty] * 4 + [WORLD.words + 1]
     assert colors.tolist() == [5, 5, 5, len(COLORS), 5, 5, 5, 5, 1]
     assert numbers.tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 1]
 
@@ -78,7 +78,7 @@ def test_captions_are_of_the_grammar_and_careless_as_they_should(tmp_path: Path)
     texts = [telling.caption(WORLD, scene, random) for scene in scenes]
     assert fluency(texts, telling.GRAMMAR) == 1.0
     assert fluency(["There is one dogs of red."], telling.GRAMMAR) == 0.0
-    write = [telling.scene_graph(scene, k) for k, scene in enumerate(scenes)]
+    write = [telling.scene_graph(WORLD, scene, k) for k, scene in enumerate(scenes)]
 
     known = Scenes.load(Records("telling", write), vocabulary())
     captions = [{"image_id": k, "caption": text} for k, text in enumerate(texts)]
