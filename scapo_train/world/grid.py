@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -49,7 +49,7 @@ from .experiment import (
     train,
     until_interrupted,
 )
-from .pictures import WORLDS
+from .pictures import WORLDS, World
 from .pretrain import QUICK, Lessons
 from .shorten import Shortening
 
@@ -206,12 +206,18 @@ def design_of(key: Key) -> str:
     while scheme and scheme.shortens:
         scheme = SCHEMES[scheme.shortens]
         named += [*scheme.settings, str(Shortening())]
-    world, lessons = (
-        {name: value for name, value in asdict(rules).items() if value != getattr(type(rules)(), name)}
-        for rules in (WORLDS[key.world], LESSONS[key.lessons])
-    )  # a rule that is added later leaves results as they are
-    parts = [world, lessons, named]
+    rules, base = WORLDS[key.world], WORLDS[WORLDS[key.world].base]
+    parts: list[Any] = [_differences(rules), _differences(LESSONS[key.lessons]), named]
+    if base not in (rules, WORLDS["plain"]):
+        parts.append(_differences(base))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _differences(rules: World | Lessons) -> dict[str, Any]:
+    """Returns the rules that differ from their defaults, so that a rule that is added later leaves results as they
+    are.
+    """
+    return {name: value for name, value in asdict(rules).items() if value != getattr(type(rules)(), name)}
 
 
 def load_registration(path: Path) -> Registration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -111,11 +112,15 @@ def test_results_survive_a_killed_writer_and_are_merged(tmp_path: Path) -> None:
     assert len(grid.read_results(own)) == 4
 
 
-def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, path = Key("plain", "full", "scapo", 1, 40, ()), tmp_path / "results.jsonl"
     assert grid.design_of(key) != grid.design_of(Key("plain", "full", "cap", 1, 40, ()))
     assert grid.design_of(key) != grid.design_of(Key("risky", "full", "scapo", 1, 40, ()))
     assert grid.design_of(key) != grid.design_of(Key("plain", "quick", "scapo", 1, 40, ()))
+    large = Key("crowded_16", "full", "scapo", 1, 40, ())
+    before = grid.design_of(large)
+    monkeypatch.setitem(grid.WORLDS, "plain_32", replace(grid.WORLDS["plain_32"], objects=(3, 5)))
+    assert grid.design_of(large) != before  # its start model continues that of plain_32
     grid.append(path, [Result(key, "0123")])
     with pytest.raises(InputError, match="other settings now"):
         grid.read_results(path)
