@@ -130,8 +130,13 @@ def run(path: str, arguments: list[str]) -> int:
         socket.send_fds(connection, [SIZE.pack(len(data))], [0, 1, 2])
         connection.sendall(data)
         (child,) = SIZE.unpack(connection.recv(SIZE.size, socket.MSG_WAITALL))
+
+        def forward(number: int, _: object) -> None:
+            with suppress(ProcessLookupError):  # the command has just ended, and its code is on the way
+                os.kill(child, number)
+
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda number, _: os.kill(child, number))
+            signal.signal(each, forward)
         (code,) = SIZE.unpack(connection.recv(SIZE.size, socket.MSG_WAITALL))
     return int(code)
 
