@@ -63,7 +63,9 @@ class Transfer:
             received = threads.submit(self.client.update_weights, names)
             for (name, weight), each in zip(self.source, meta, strict=True):
                 assert (name, weight.dtype, weight.shape) == (each.name, each.dtype, each.shape)
-                while not self.closed:
+                while True:
+                    if self.closed:  # as vLLM's, whose connection is None then
+                        raise AttributeError("'NoneType' object has no attribute 'broadcast'")
                     with suppress(Full):
                         self.queue.put((name, weight), timeout=0.01)
                         break

@@ -339,9 +339,13 @@ class WeightTransfer(_AllWeights):
         """Describes errors of vLLM's engine in the ``with`` block. The server then no longer waits for weights."""
         try:
             yield
-        except _FAULTS as error:
+        except (*_FAULTS, AttributeError) as error:
             if self._engine is not None:
                 self._engine.shutdown()
             self._answered.wait(_ANSWER_SECONDS)  # if a connection breaks, the server knows why
-            reasons = dict.fromkeys(in_one_line(each) for each in (error, self._fault) if each is not None)
+            if isinstance(error, AttributeError) and self._fault is None:
+                raise
+            # an engine that was shut down because the server rejected the weights lacks its connection
+            own = None if isinstance(error, AttributeError) else error
+            reasons = dict.fromkeys(in_one_line(each) for each in (own, self._fault) if each is not None)
             raise ScapoError(f"{self._name} {problem} by {self._backend}: {'; '.join(reasons)}") from None
