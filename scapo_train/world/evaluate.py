@@ -354,8 +354,9 @@ def page(registration: Registration, results: Mapping[Key, Result], file: str, c
     hours = sum(result.seconds for result in done.values()) / 3600
     failed = [key for key in keys if key in results and results[key].measured is None]
     state = (
-        f"{len(done)} of {len(keys)} trials are finished ({hours:.1f} CPU hours), {len(failed)} have failed, and "
-        f"{len(keys) - len(done) - len(failed)} are missing."
+        f"{len(done)} of {len(keys)} trials are finished, {len(failed)} have failed, and "
+        f"{len(keys) - len(done) - len(failed)} are missing. The durations of the finished trials add up to "
+        f"{hours:.1f} hours."
     )
     faults = [f"- {key.scheme}, `{key.world}`, seed {key.seed}: {results[key].failed}" for key in sorted(failed)]
     figure = f"![Hal. and Cover Rate of every scheme, with the seeds behind the means]({picture})" if picture else ""

@@ -182,8 +182,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Key of the trial.
-        design: Hash of the rules of the world, the lessons and the settings of the scheme. A result is rejected if its
-            rules or settings differ from those of the current code.
+        design: Hash of the rules of the world, the lessons and the settings of the scheme, as far as they differ from
+            the defaults. A result is rejected if its hash differs from that of the current code. Changes to defaults
+            and to the code of schemes do not affect the hash.
         measured: Rates of the model on the held-out pictures, or None if the trial failed.
         failed: Error message if the trial failed.
         seconds: Duration of the trial in seconds.
@@ -296,8 +297,7 @@ def read_results(path: Path) -> dict[Key, Result]:
     If the file does not exist, the mapping is empty.
 
     Raises:
-        InputError: If a line is invalid, or if a trial was run with rules or settings other than those of the current
-            code.
+        InputError: If a line is invalid, or if the design of a trial is not that of the current code (``Result``).
     """
     found: dict[Key, Result] = {}
     if not path.exists():
@@ -453,7 +453,7 @@ def run(
 
 def state(registration: Registration, results: dict[Key, Result]) -> str:
     """Returns one line of text per cell with the numbers of finished, failed and missing trials, and the expected
-    remaining CPU hours.
+    remaining hours of one process.
     """
     lines = []
     for cell in registration.cells:
@@ -462,7 +462,7 @@ def state(registration: Registration, results: dict[Key, Result]) -> str:
         failed = sum(key in results and results[key].measured is None for key in keys)
         left = len(keys) - len(done) - failed
         mean = sum(result.seconds for result in done) / len(done) if done else None
-        hours = "" if mean is None else f", about {left * mean / 3600:.1f} CPU hours"
+        hours = "" if mean is None else f", about {left * mean / 3600:.1f} hours in one process"
         lines.append(f"{cell.name}: {len(done)} of {len(keys)} trials finished, {failed} failed, {left} missing{hours}")
     return "\n".join(lines)
 

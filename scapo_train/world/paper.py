@@ -1,11 +1,11 @@
 """Command ``python -m scapo_train.world paper TEMPLATE --page PAGE``, which writes a paper about registered trials.
 
-The template is Markdown with placeholders, so that no number in the paper is copied by hand. The registrations are in
+The template is Markdown with placeholders, so that the results of hypotheses are not copied by hand. The registrations are in
 the same folder as the template. With the registration file ``frontier.toml``, the following placeholders are available:
 
 - ``{frontier H1}``: value of a hypothesis with its 95 % interval.
 - ``{frontier H1 answer}``: answer to a hypothesis, marked if it is interim.
-- ``{frontier trials}``, ``{frontier hours}``: number of finished trials, and their CPU hours.
+- ``{frontier trials}``, ``{frontier hours}``: number of finished trials, and the sum of their durations in hours.
 - ``{frontier answers}``: table of all hypotheses.
 - ``{frontier figure}``: figure from the page of the registration.
 """

@@ -272,7 +272,8 @@ def test_a_page_says_what_failed_and_what_is_missing() -> None:
     found[key] = Result(key, grid.design_of(key), failed="runs/x: no memory")
     text = evaluate.page(registration(claim("higher"), limits="L."), found, "claims.toml", "command", "")
     assert "\npython -m scapo_train.world grid claims.toml --results again.jsonl\n" in text
-    assert "5 of 16 trials are finished (0.1 CPU hours), 1 have failed, and 10 are missing." in text
+    assert "5 of 16 trials are finished, 1 have failed, and 10 are missing." in text
+    assert "The durations of the finished trials add up to 0.1 hours." in text
     assert "- cap, `plain`, seed 2: runs/x: no memory" in text
     assert "1 of 4 seeds are complete." in text
     assert "| H | `plain`, sampled: Cap. Score of SCAPO is higher" in text
