@@ -1,7 +1,8 @@
 """Command ``python -m scapo_train.world paper TEMPLATE --page PAGE``, which writes a paper about registered trials.
 
 The template is Markdown with placeholders, so that the results of hypotheses are not copied by hand. The registrations
-are in the same folder as the template. With the registration file ``frontier.toml``, the following placeholders are available:
+are in the same folder as the template. With the registration file ``frontier.toml``, the following placeholders are
+available:
 
 - ``{frontier H1}``: value of a hypothesis with its 95 % interval.
 - ``{frontier H1 answer}``: answer to a hypothesis, marked if it is interim.
