@@ -25,7 +25,7 @@ from scapo_eval.base.types import Rule
 from scapo_eval.claiming.claim import kinds_of
 from scapo_eval.files.files import read_bytes
 from scapo_eval.rewarding.reward import RewardConfig
-from scapo_eval.rewarding.token_credit import Eos, Truncated
+from scapo_eval.rewarding.token_credit import Eos, Truncated, WhiteSpace
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -307,6 +307,9 @@ class Credit:
         scenes: Paths of files with ground truth beyond presence for the training and held-out images (docs/claims.md).
             If several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
+        white_space: Credit of tokens that consist of white space: ``piece`` (as in the paper) or ``zero``. With
+            ``piece``, white space after a correct piece is rewarded, and long runs may learn to write nothing else
+            (docs/gaming.md).
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
             penalty for a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
             improbable tokens are not penalized. A value above 0 requires ``loss.kl``.
@@ -343,6 +346,7 @@ class Credit:
     kinds: tuple[str, ...] = ("presence",)
     scenes: tuple[str, ...] = ()
     answer_only: bool = False
+    white_space: WhiteSpace = "piece"
     reference_floor: float = 0.0
     reference_ratio: float = 0.0
     stop: Literal["", "group"] = ""
@@ -365,8 +369,10 @@ class Credit:
         """Returns the settings of the reward as a :class:`scapo_eval.RewardConfig`."""
         settings: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "beta")
-        }
+            for name in (
+                "r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "white_space", "beta"
+            )
+        }  # fmt: skip
         settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
         settings["level"] = self.reward if self.per_response else "subsentence"

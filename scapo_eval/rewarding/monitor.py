@@ -82,8 +82,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``indefinites``: words that usually introduce an object, such as "a", "some" and "two".
         - ``near_misses``: words that resemble the name of a label but are misspelled.
         - ``disguised``: words that contain look-alike letters, zero-width characters or markup.
-        - ``characters`` and ``hidden``: all non-space characters, and the non-space characters that a reader does not
-          see.
+        - ``characters``, ``white_space`` and ``hidden``: all non-space characters, all white-space characters, and the
+          non-space characters that a reader does not see.
         - ``pairs`` and ``distinct_pairs``: number of pairs of neighboring words, and number of distinct pairs within
           each response.
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
@@ -101,6 +101,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     )
     names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
+    blanks = sum(sum(map(text.count, " \n\t\r")) for text in columns.responses)
     return kind_sums(columns) | {
         "responses": float(len(columns)),
         "words": float(len(words)),
@@ -117,7 +118,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "near_misses": float(len(names.find(columns.responses))),
         "disguised": float(sum(map(disguised_words, columns.responses))),
         "hidden": float(hidden),
-        "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
+        "characters": float(sum(map(len, columns.responses)) - blanks),
+        "white_space": float(blanks),
         "pairs": float(sum(map(len, pairs))),
         "distinct_pairs": float(sum(len(set(response_pairs)) for response_pairs in pairs)),
     }
@@ -182,6 +184,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
           occurrences per word.
         - ``hidden_share``: share of the non-space characters that a reader does not see.
+        - ``white_space_share``: white-space characters per non-space character.
         - ``distinct_pairs_share``: share of distinct pairs among all pairs of neighboring words.
         - ``claims_KIND`` and ``hal_rate_KIND``: claims per response and hallucination rate of each kind, if kinds
           beyond presence count.
@@ -205,5 +208,6 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         "near_miss_rate": ratio("near_misses", "words"),
         "disguise_rate": ratio("disguised", "words"),
         "hidden_share": ratio("hidden", "characters"),
+        "white_space_share": ratio("white_space", "characters"),
         "distinct_pairs_share": ratio("distinct_pairs", "pairs"),
     }

@@ -45,7 +45,7 @@ from ..truths.oracles import AnyOracle, truth_of
 from ..truths.scenes import Scenes
 from .explain import Explanation
 from .novelty import fresh_share
-from .token_credit import Eos, TextCredit, Truncated
+from .token_credit import Eos, TextCredit, Truncated, WhiteSpace
 
 if TYPE_CHECKING:
     from .claim_units import Unit, UnitColumns, UnitReader
@@ -112,6 +112,9 @@ class RewardConfig:
         template_discount: Fraction by which a piece's gain for new labels is reduced if its remaining words repeat an
             earlier piece of the response. The fraction ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels themselves.
+        white_space: Credit of tokens that consist of white space. With ``piece`` (the paper's choice), they get the
+            reward of the piece that they follow, so white space after a correct piece is rewarded token by token. With
+            ``zero``, they get no credit.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
             ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
             comma-separated names.
@@ -146,6 +149,7 @@ class RewardConfig:
     answer_only: bool = False
     template_discount: float = 0.0
     near_misses: bool = False
+    white_space: WhiteSpace = "piece"
     kinds: tuple[ClaimKind, ...] = ("presence",)
     scenes: tuple[Readable | Scenes, ...] = ()
     beta: float = 1.0
@@ -180,6 +184,7 @@ class RewardConfig:
         if not callable(self.rule):
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
+        check_choice("white_space", self.white_space, get_args(WhiteSpace))
         is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
         if not is_number or not 0 < self.beta <= _LARGEST:
             too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < self.beta < math.inf else ""
@@ -230,7 +235,7 @@ class RewardConfig:
         Each new fact yields a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
         Each hallucinated object is penalized, even if its name is quoted or misspelled. Objects that are denied, asked
         about, quoted or used in a comparison yield no gain. Only claims in the answer are counted, not claims in the
-        reasoning.
+        reasoning. Tokens of white space get no credit.
 
         Args:
             settings: Further fields of the configuration. The fields in ``settings`` override the settings for
@@ -266,6 +271,7 @@ _ROBUST: Mapping[str, Any] = {
     "lam_h": "linear",
     "template_discount": 0.75,
     "near_misses": True,
+    "white_space": "zero",
 }
 
 
@@ -317,6 +323,7 @@ class RewardColumns:
             The verdict is ``REPEATED`` if the label is supported and an earlier piece of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
+        white_space: Credit of tokens that consist of white space.
         errors: Mapping from the index of each faulty row to its error, if ``on_error="zero"``.
         kinds: Kinds of claims that are counted in Eq. 1. If kinds of claims other than presence are counted, all counts
             include the claims of these kinds.
@@ -343,6 +350,7 @@ class RewardColumns:
     claim_verdict: NDArray[np.int8]
     labels: Sequence[str]
     r_reg: float
+    white_space: WhiteSpace = "piece"
     errors: Mapping[int, InputError] = field(default_factory=dict)
     kinds: tuple[ClaimKind, ...] = ("presence",)
     units: Sequence[Unit] = ()
@@ -439,7 +447,14 @@ class RewardColumns:
     @cached_property
     def _credit(self) -> TextCredit:
         pieces = SpanColumns(self.indptr, self.start, self.end)
-        return TextCredit.of(self.responses, pieces, self.reward, r_reg=self.r_reg, faulty=self.errors)
+        return TextCredit.of(
+            self.responses,
+            pieces,
+            self.reward,
+            r_reg=self.r_reg,
+            white_space=self.white_space,
+            faulty=self.errors,
+        )
 
 
 @dataclass(slots=True, eq=False)  # not frozen, because frozen dataclasses take three times as long to create
@@ -536,8 +551,9 @@ class RewardResult:
         """Returns the advantage of every generated token (Algorithm 1, line 17).
 
         A token gets the reward of the piece that contains its last non-space character. A token that consists of white
-        space gets the reward of the piece that contains its first character. A token without text (a special token or
-        padding, with an empty span) gets the advantage 0.
+        space gets the reward of the piece that contains its first character, or 0 with the setting
+        ``white_space="zero"``. A token without text (a special token or padding, with an empty span) gets the advantage
+        0.
 
         Args:
             offsets: (T, 2) character spans of the generated tokens in the response, as
@@ -787,6 +803,7 @@ class SubsentenceReward:
             claim_verdict=claims.verdict[listed],
             labels=self.truth.vocabulary.labels,
             r_reg=self.config.r_reg,
+            white_space=self.config.white_space,
             errors=errors,
             kinds=self.config.kinds,
             units=units,
@@ -1226,6 +1243,7 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         claim_verdict=columns.claim_verdict[low:high],
         labels=columns.labels,
         r_reg=columns.r_reg,
+        white_space=columns.white_space,
         errors={0: columns.errors[row]} if row in columns.errors else {},
         kinds=columns.kinds,
         units=[columns.units[at] for at in (used - n_labels).tolist()],

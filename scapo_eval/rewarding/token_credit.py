@@ -1,7 +1,7 @@
 """Conversion of piece rewards to token advantages (Algorithm 1, line 17).
 
 A token gets the reward of the piece that contains its last non-space character. A token that consists of white space
-gets the reward of the piece that contains its first character. A token without text (a special token or padding, with
+gets the reward of the piece that contains its first character, or 0 with ``white_space="zero"``. A token without text (a special token or padding, with
 an empty span) gets an advantage of 0. The end-of-sequence token is the first token without text after the last token
 with text (``docs/specification.md#reward``).
 """
@@ -25,6 +25,9 @@ Eos = Literal["zero", "last", "own"]
 
 Truncated = Literal["score", "mask"]
 """Treatment of the last piece of a truncated response: scored, or masked to zero credit."""
+
+WhiteSpace = Literal["piece", "zero"]
+"""Credit of tokens that consist of white space: the reward of their piece, or none."""
 
 Ints = NDArray[np.int64]
 
@@ -67,6 +70,7 @@ class TextCredit:
         reward: NDArray[np.float64],
         *,
         r_reg: float,
+        white_space: WhiteSpace = "piece",
         faulty: Collection[int] = (),
     ) -> TextCredit:
         """Builds the credit of a batch from its texts, pieces and rewards.
@@ -76,6 +80,7 @@ class TextCredit:
             pieces: Pieces that together form each text.
             reward: (pieces,) rewards.
             r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
+            white_space: Credit of tokens that consist of white space.
             faulty: Indices of rows that get no credit.
         """
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -86,10 +91,14 @@ class TextCredit:
         if faulty:
             is_faulty = np.zeros(len(texts), dtype=bool)
             is_faulty[list(faulty)] = True
+        is_space = _spaces("".join(texts))
+        by_character = np.repeat(reward.astype(np.float32), pieces.end - pieces.start)
+        if white_space == "zero":
+            by_character[is_space] = 0.0
         return cls(
             bounds=bounds,
-            is_space=_spaces("".join(texts)),
-            reward=np.repeat(reward.astype(np.float32), pieces.end - pieces.start),
+            is_space=is_space,
+            reward=by_character,
             has_pieces=has_pieces,
             last_begin=bounds[:-1] + np.append(pieces.start, 0)[last],
             last_reward=np.append(reward, 0.0)[last],

@@ -279,6 +279,22 @@ def test_token_advantages_follow_the_owner_rule(vocabulary: Vocabulary, oracle: 
     assert result.token_advantages([(17, 22), (21, 22), (21, 25), (22, 25)]).tolist() == [1, 1, -1, -1]
 
 
+def test_white_space_without_credit(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    text = "The dog runs far now.\n\n The cat is there too.\n"
+    offsets = [(0, 20), (20, 22), (22, 24), (24, 27), (27, 45), (45, 46), (46, 46)]
+    by_choice = {
+        choice: SubsentenceReward(vocabulary, oracle, RewardConfig(white_space=choice))([226988], [text])[0]
+        for choice in ("piece", "zero")
+    }
+    assert by_choice["piece"].token_advantages(offsets).tolist() == [1, 1, 1, -1, -1, -1, 0]
+    assert by_choice["zero"].token_advantages(offsets).tolist() == [1, 1, 0, -1, -1, 0, 0]
+    assert by_choice["zero"].token_advantages(offsets, eos="last").tolist() == [1, 1, 0, -1, -1, 0, -1]
+    assert by_choice["zero"].parts == by_choice["piece"].parts
+    assert "white_space" in repr(RewardConfig(white_space="zero"))
+    with pytest.raises(InputError, match="white_space must be"):
+        RewardConfig(white_space="none")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
