@@ -275,6 +275,12 @@ class Rollout:
     adapters: Literal["auto", "merge", "request"] = "auto"
 
 
+_REWARD_SETTINGS = (
+    "r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "white_space", "beta",
+)  # fmt: skip
+"""Settings of the credit that :class:`scapo_eval.RewardConfig` has under the same names."""
+
+
 @dataclass(frozen=True)
 class Credit:
     """Settings for rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
@@ -367,12 +373,7 @@ class Credit:
 
     def reward_config(self) -> RewardConfig:
         """Returns the settings of the reward as a :class:`scapo_eval.RewardConfig`."""
-        settings: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in (
-                "r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "white_space", "beta"
-            )
-        }  # fmt: skip
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _REWARD_SETTINGS}
         settings["kinds"] = kinds_of(",".join(self.kinds))
         settings["rule"] = "object" if self.scheme == "object" else self.rule
         settings["level"] = self.reward if self.per_response else "subsentence"

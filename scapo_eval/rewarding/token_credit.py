@@ -1,9 +1,9 @@
 """Conversion of piece rewards to token advantages (Algorithm 1, line 17).
 
 A token gets the reward of the piece that contains its last non-space character. A token that consists of white space
-gets the reward of the piece that contains its first character, or 0 with ``white_space="zero"``. A token without text (a special token or padding, with
-an empty span) gets an advantage of 0. The end-of-sequence token is the first token without text after the last token
-with text (``docs/specification.md#reward``).
+gets the reward of the piece that contains its first character, or 0 with ``white_space="zero"``. A token without text
+(a special token or padding, with an empty span) gets an advantage of 0. The end-of-sequence token is the first token
+without text after the last token with text (``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
