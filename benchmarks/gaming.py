@@ -56,7 +56,8 @@ RESPONSES: Mapping[str, str] = {
     "nowhere to be found": "A man is nowhere to be found. A dog is nowhere to be found. A frisbee is nowhere to be "
     "found. A bench is nowhere to be found.",
     "in the reasoning": "<think>A person. A dog. A frisbee. A bench.</think>\nThe scene is calm and full of joy.",
-    "blank lines": HONEST.replace(". ", ".\n\n\n\n\n\n") + "\n" * 20,
+    "blank lines": HONEST + "\n" * 30,
+    "many periods": HONEST + "." * 30,
     "nothing": "",
 }
 """Name -> response."""
@@ -91,7 +92,7 @@ SHOWN = (
     "near_miss_rate",
     "disguise_rate",
     "hidden_share",
-    "white_space_share",
+    "padding_rate",
     "distinct_pairs_share",
 )
 
@@ -236,7 +237,8 @@ ALARMS: Mapping[str, tuple[str, int]] = {
     "nowhere to be found": ("denial_rate", 1),
     "the same sentences three times": ("distinct_pairs_share", -1),
     "hedged guesses": ("hedge_rate", 1),
-    "blank lines": ("white_space_share", 1),
+    "blank lines": ("padding_rate", 1),
+    "many periods": ("padding_rate", 1),
 }
 """Response -> monitor that detects it, and the direction of the change."""
 

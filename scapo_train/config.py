@@ -25,7 +25,7 @@ from scapo_eval.base.types import Rule
 from scapo_eval.claiming.claim import kinds_of
 from scapo_eval.files.files import read_bytes
 from scapo_eval.rewarding.reward import RewardConfig
-from scapo_eval.rewarding.token_credit import Eos, Truncated, WhiteSpace
+from scapo_eval.rewarding.token_credit import Credited, Eos, Truncated
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -276,7 +276,7 @@ class Rollout:
 
 
 _REWARD_SETTINGS = (
-    "r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "white_space", "beta",
+    "r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "scenes", "answer_only", "tokens", "beta",
 )  # fmt: skip
 """Settings of the credit that :class:`scapo_eval.RewardConfig` has under the same names."""
 
@@ -313,8 +313,8 @@ class Credit:
         scenes: Paths of files with ground truth beyond presence for the training and held-out images (docs/claims.md).
             If several files contain an image, the first one is used.
         answer_only: True to exclude reasoning and tool text (``<think>``, ``<tool_call>``) from rewards and penalties.
-        white_space: Credit of tokens that consist of white space: ``piece`` (as in the paper) or ``zero``. With
-            ``piece``, white space after a correct piece is rewarded, and long runs may learn to write nothing else
+        tokens: Tokens that get the reward of their piece: ``all`` (as in the paper) or ``words``. With ``all``, further
+            periods or line breaks after a correct piece are rewarded, and long runs may learn to write nothing else
             (docs/gaming.md).
         reference_floor: Minimum probability that the reference model must assign to tokens outside of object names. The
             penalty for a piece with a less probable token is at least ``r_h``. If the value is 0, as in the paper,
@@ -352,7 +352,7 @@ class Credit:
     kinds: tuple[str, ...] = ("presence",)
     scenes: tuple[str, ...] = ()
     answer_only: bool = False
-    white_space: WhiteSpace = "piece"
+    tokens: Credited = "all"
     reference_floor: float = 0.0
     reference_ratio: float = 0.0
     stop: Literal["", "group"] = ""

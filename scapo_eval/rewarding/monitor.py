@@ -15,6 +15,7 @@ from ..matching.uses import CueRule, cue_words, expresses, shipped_rules
 from ..matching.visible import disguised_words, shown
 from ..matching.vocabulary import Vocabulary
 from .reward import RewardColumns
+from .token_credit import is_padding
 
 _WORDS = re.compile(r"[^\W_]+")
 _SINGLE_QUOTES = re.compile(r"(?<![^\W_])['\u2018](?=\S)[^'\u2018\u2019\n]{1,80}(?<=\S)['\u2019](?![^\W_])")
@@ -82,8 +83,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         - ``indefinites``: words that usually introduce an object, such as "a", "some" and "two".
         - ``near_misses``: words that resemble the name of a label but are misspelled.
         - ``disguised``: words that contain look-alike letters, zero-width characters or markup.
-        - ``characters``, ``white_space`` and ``hidden``: all non-space characters, all white-space characters, and the
-          non-space characters that a reader does not see.
+        - ``characters``, ``padding`` and ``hidden``: all non-space characters, the punctuation and white space that do
+          not directly follow a word, and the non-space characters that a reader does not see.
         - ``pairs`` and ``distinct_pairs``: number of pairs of neighboring words, and number of distinct pairs within
           each response.
         - ``claims_KIND`` and ``false_KIND``: claims of each kind with a known state, and false claims of each kind, if
@@ -101,7 +102,6 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     )
     names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
-    blanks = sum(sum(map(text.count, " \n\t\r")) for text in columns.responses)
     return kind_sums(columns) | {
         "responses": float(len(columns)),
         "words": float(len(words)),
@@ -118,8 +118,8 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "near_misses": float(len(names.find(columns.responses))),
         "disguised": float(sum(map(disguised_words, columns.responses))),
         "hidden": float(hidden),
-        "characters": float(sum(map(len, columns.responses)) - blanks),
-        "white_space": float(blanks),
+        "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
+        "padding": float(sum(int(is_padding(text).sum()) for text in columns.responses)),
         "pairs": float(sum(map(len, pairs))),
         "distinct_pairs": float(sum(len(set(response_pairs)) for response_pairs in pairs)),
     }
@@ -184,7 +184,7 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         - ``denial_rate``, ``hedge_rate``, ``question_rate``, ``quote_rate``, ``near_miss_rate`` and ``disguise_rate``:
           occurrences per word.
         - ``hidden_share``: share of the non-space characters that a reader does not see.
-        - ``white_space_share``: white-space characters per non-space character.
+        - ``padding_rate``: punctuation and white space that do not directly follow a word, per non-space character.
         - ``distinct_pairs_share``: share of distinct pairs among all pairs of neighboring words.
         - ``claims_KIND`` and ``hal_rate_KIND``: claims per response and hallucination rate of each kind, if kinds
           beyond presence count.
@@ -208,6 +208,6 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         "near_miss_rate": ratio("near_misses", "words"),
         "disguise_rate": ratio("disguised", "words"),
         "hidden_share": ratio("hidden", "characters"),
-        "white_space_share": ratio("white_space", "characters"),
+        "padding_rate": ratio("padding", "characters"),
         "distinct_pairs_share": ratio("distinct_pairs", "pairs"),
     }

@@ -45,7 +45,7 @@ from ..truths.oracles import AnyOracle, truth_of
 from ..truths.scenes import Scenes
 from .explain import Explanation
 from .novelty import fresh_share
-from .token_credit import Eos, TextCredit, Truncated, WhiteSpace
+from .token_credit import Credited, Eos, TextCredit, Truncated
 
 if TYPE_CHECKING:
     from .claim_units import Unit, UnitColumns, UnitReader
@@ -112,9 +112,9 @@ class RewardConfig:
         template_discount: Fraction by which a piece's gain for new labels is reduced if its remaining words repeat an
             earlier piece of the response. The fraction ranges from 0 (the paper's choice) to 1.
         near_misses: If true, misspelled names of absent labels ("a carr") are penalized like the labels themselves.
-        white_space: Credit of tokens that consist of white space. With ``piece`` (the paper's choice), they get the
-            reward of the piece that they follow, so white space after a correct piece is rewarded token by token. With
-            ``zero``, they get no credit.
+        tokens: Tokens that get the reward of their piece. With ``all`` (the paper's choice), each further period or
+            line break after a correct piece is rewarded, too. With ``words``, only words and the punctuation directly
+            after a word get the reward.
         kinds: Claim kinds that Eq. 1 counts: only ``presence`` (the paper's choice), or also ``count``, ``attribute``,
             ``relation`` and ``text`` (docs/claims.md). The kinds can be given as a list or as a string of
             comma-separated names.
@@ -149,7 +149,7 @@ class RewardConfig:
     answer_only: bool = False
     template_discount: float = 0.0
     near_misses: bool = False
-    white_space: WhiteSpace = "piece"
+    tokens: Credited = "all"
     kinds: tuple[ClaimKind, ...] = ("presence",)
     scenes: tuple[Readable | Scenes, ...] = ()
     beta: float = 1.0
@@ -184,7 +184,7 @@ class RewardConfig:
         if not callable(self.rule):
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
-        check_choice("white_space", self.white_space, get_args(WhiteSpace))
+        check_choice("tokens", self.tokens, get_args(Credited))
         is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
         if not is_number or not 0 < self.beta <= _LARGEST:
             too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < self.beta < math.inf else ""
@@ -235,7 +235,7 @@ class RewardConfig:
         Each new fact yields a gain. The gain is smaller in a sentence that repeats the wording of an earlier sentence.
         Each hallucinated object is penalized, even if its name is quoted or misspelled. Objects that are denied, asked
         about, quoted or used in a comparison yield no gain. Only claims in the answer are counted, not claims in the
-        reasoning. Tokens of white space get no credit.
+        reasoning. Punctuation and white space get no credit, except for punctuation directly after a word.
 
         Args:
             settings: Further fields of the configuration. The fields in ``settings`` override the settings for
@@ -271,7 +271,7 @@ _ROBUST: Mapping[str, Any] = {
     "lam_h": "linear",
     "template_discount": 0.75,
     "near_misses": True,
-    "white_space": "zero",
+    "tokens": "words",
 }
 
 
@@ -323,7 +323,7 @@ class RewardColumns:
             The verdict is ``REPEATED`` if the label is supported and an earlier piece of the response names it.
         labels: Labels of the vocabulary.
         r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
-        white_space: Credit of tokens that consist of white space.
+        tokens: Tokens that get the reward of their piece.
         errors: Mapping from the index of each faulty row to its error, if ``on_error="zero"``.
         kinds: Kinds of claims that are counted in Eq. 1. If kinds of claims other than presence are counted, all counts
             include the claims of these kinds.
@@ -350,7 +350,7 @@ class RewardColumns:
     claim_verdict: NDArray[np.int8]
     labels: Sequence[str]
     r_reg: float
-    white_space: WhiteSpace = "piece"
+    tokens: Credited = "all"
     errors: Mapping[int, InputError] = field(default_factory=dict)
     kinds: tuple[ClaimKind, ...] = ("presence",)
     units: Sequence[Unit] = ()
@@ -452,7 +452,7 @@ class RewardColumns:
             pieces,
             self.reward,
             r_reg=self.r_reg,
-            white_space=self.white_space,
+            tokens=self.tokens,
             faulty=self.errors,
         )
 
@@ -551,9 +551,9 @@ class RewardResult:
         """Returns the advantage of every generated token (Algorithm 1, line 17).
 
         A token gets the reward of the piece that contains its last non-space character. A token that consists of white
-        space gets the reward of the piece that contains its first character, or 0 with the setting
-        ``white_space="zero"``. A token without text (a special token or padding, with an empty span) gets the advantage
-        0.
+        space gets the reward of the piece that contains its first character. With the setting ``tokens="words"``, white
+        space and punctuation get 0, except for punctuation directly after a word. A token without text (a special token
+        or padding, with an empty span) gets the advantage 0.
 
         Args:
             offsets: (T, 2) character spans of the generated tokens in the response, as
@@ -803,7 +803,7 @@ class SubsentenceReward:
             claim_verdict=claims.verdict[listed],
             labels=self.truth.vocabulary.labels,
             r_reg=self.config.r_reg,
-            white_space=self.config.white_space,
+            tokens=self.config.tokens,
             errors=errors,
             kinds=self.config.kinds,
             units=units,
@@ -1243,7 +1243,7 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         claim_verdict=columns.claim_verdict[low:high],
         labels=columns.labels,
         r_reg=columns.r_reg,
-        white_space=columns.white_space,
+        tokens=columns.tokens,
         errors={0: columns.errors[row]} if row in columns.errors else {},
         kinds=columns.kinds,
         units=[columns.units[at] for at in (used - n_labels).tolist()],

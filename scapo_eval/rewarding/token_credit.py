@@ -1,9 +1,10 @@
 """Conversion of piece rewards to token advantages (Algorithm 1, line 17).
 
 A token gets the reward of the piece that contains its last non-space character. A token that consists of white space
-gets the reward of the piece that contains its first character, or 0 with ``white_space="zero"``. A token without text
-(a special token or padding, with an empty span) gets an advantage of 0. The end-of-sequence token is the first token
-without text after the last token with text (``docs/specification.md#reward``).
+gets the reward of the piece that contains its first character. With ``tokens="words"``, only words and the punctuation
+directly after a word get the reward. A token without text (a special token or padding, with an empty span) gets an
+advantage of 0. The end-of-sequence token is the first token without text after the last token with text
+(``docs/specification.md#reward``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, get_args
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,13 +28,15 @@ Eos = Literal["zero", "last", "own"]
 Truncated = Literal["score", "mask"]
 """Treatment of the last piece of a truncated response: scored, or masked to zero credit."""
 
-WhiteSpace = Literal["piece", "zero"]
-"""Credit of tokens that consist of white space: the reward of their piece, or none."""
+Credited = Literal["all", "words"]
+"""Tokens that get the reward of their piece: all tokens with text, or words and the punctuation directly after a word.
+"""
 
 Ints = NDArray[np.int64]
 
 _EOS, _TRUNCATED = get_args(Eos), get_args(Truncated)
 _SPACES = bytes(chr(c).isspace() for c in range(256))
+_WORDS = bytes(chr(c).isalnum() for c in range(256))
 _WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # there is no white space above U+3000
 
 
@@ -70,7 +74,7 @@ class TextCredit:
         reward: NDArray[np.float64],
         *,
         r_reg: float,
-        white_space: WhiteSpace = "piece",
+        tokens: Credited = "all",
         faulty: Collection[int] = (),
     ) -> TextCredit:
         """Builds the credit of a batch from its texts, pieces and rewards.
@@ -80,7 +84,7 @@ class TextCredit:
             pieces: Pieces that together form each text.
             reward: (pieces,) rewards.
             r_reg: Penalty for the end-of-sequence token if ``eos="own"``.
-            white_space: Credit of tokens that consist of white space.
+            tokens: Tokens that get the reward of their piece.
             faulty: Indices of rows that get no credit.
         """
         bounds = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -91,10 +95,11 @@ class TextCredit:
         if faulty:
             is_faulty = np.zeros(len(texts), dtype=bool)
             is_faulty[list(faulty)] = True
-        is_space = _spaces("".join(texts))
+        joined = "".join(texts)
+        is_space = _spaces(joined)
         by_character = np.repeat(reward.astype(np.float32), pieces.end - pieces.start)
-        if white_space == "zero":
-            by_character[is_space] = 0.0
+        if tokens == "words":
+            by_character[is_space | is_padding(joined)] = 0.0
         return cls(
             bounds=bounds,
             is_space=is_space,
@@ -245,6 +250,22 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
         return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     return np.take(_WIDE_SPACES, codes, mode="clip")
+
+
+def is_padding(text: str) -> NDArray[np.bool_]:
+    """Returns a mask of the characters that neither belong to a word nor directly follow one, such as the second of two
+    periods. Letters, digits and combining marks belong to words.
+    """
+    if text.isascii():
+        is_word = np.frombuffer(text.encode("ascii").translate(_WORDS), dtype=np.bool_)
+    else:
+        codes, position = np.unique(
+            np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32), return_inverse=True
+        )
+        is_word = np.array([chr(c).isalnum() or category(chr(c))[0] == "M" for c in codes.tolist()])[position]
+    padding = ~is_word
+    padding[1:] &= ~is_word[:-1]
+    return padding
 
 
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:

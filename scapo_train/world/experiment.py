@@ -130,7 +130,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "f_quarter": Scheme("response, F-0.25", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.25")),
     "f_half": Scheme("response, F-0.5", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.5")),
     "f_double": Scheme("response, F-2", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=2")),
-    "no_space": Scheme("SCAPO, no credit for white space", ("credit.white_space=zero",)),
+    "words": Scheme("SCAPO, credit for words", ("credit.tokens=words",)),
     "ratio": Scheme("SCAPO, reference ratio 100", ("credit.reference_ratio=100",)),
     **{
         f"{scheme}noisy_{percent}": Scheme(

@@ -123,12 +123,13 @@ def test_no_trick_pays_under_the_robust_preset_and_some_do_under_the_papers() ->
     assert "preset" not in gaming.reward_of(gaming.SETTINGS["default"]).signature
 
 
-def test_blank_lines_earn_credit_only_with_the_papers_settings() -> None:
-    texts = [gaming.RESPONSES[name] for name in ("honest", "blank lines")]
+@pytest.mark.parametrize("padded", ["blank lines", "many periods"])
+def test_padding_earns_credit_only_with_the_papers_settings(padded: str) -> None:
+    texts = [gaming.RESPONSES[name] for name in ("honest", padded)]
     characters = [[(k, k + 1) for k in range(len(text))] for text in texts]
     for setting, paid in (("default", 30.0), ("`robust()`", 0.0)):
-        honest, blank = gaming.reward_of(gaming.SETTINGS[setting]).batch(["1"] * 2, texts).token_advantages(characters)
-        assert blank.sum() - honest.sum() == paid
+        honest, long = gaming.reward_of(gaming.SETTINGS[setting]).batch(["1"] * 2, texts).token_advantages(characters)
+        assert long.sum() - honest.sum() == paid
 
 
 def test_inventions_cost_however_they_are_written() -> None:

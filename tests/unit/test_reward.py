@@ -279,20 +279,33 @@ def test_token_advantages_follow_the_owner_rule(vocabulary: Vocabulary, oracle: 
     assert result.token_advantages([(17, 22), (21, 22), (21, 25), (22, 25)]).tolist() == [1, 1, -1, -1]
 
 
-def test_white_space_without_credit(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
-    text = "The dog runs far now.\n\n The cat is there too.\n"
-    offsets = [(0, 20), (20, 22), (22, 24), (24, 27), (27, 45), (45, 46), (46, 46)]
-    by_choice = {
-        choice: SubsentenceReward(vocabulary, oracle, RewardConfig(white_space=choice))([226988], [text])[0]
-        for choice in ("piece", "zero")
-    }
-    assert by_choice["piece"].token_advantages(offsets).tolist() == [1, 1, 1, -1, -1, -1, 0]
-    assert by_choice["zero"].token_advantages(offsets).tolist() == [1, 1, 0, -1, -1, 0, 0]
-    assert by_choice["zero"].token_advantages(offsets, eos="last").tolist() == [1, 1, 0, -1, -1, 0, -1]
-    assert by_choice["zero"].parts == by_choice["piece"].parts
-    assert "white_space" in repr(RewardConfig(white_space="zero"))
-    with pytest.raises(InputError, match="white_space must be"):
-        RewardConfig(white_space="none")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("text", "credited"),
+    [
+        ("A dog is far away... \n\n", "1 111 11 111 11111     "),
+        ('A dog,  "far" off - so!!', "1 1111   1111 111   111 "),
+        ("A dog, \u4e00\u0301\u00b7\u00b7 caf\u00e9\u3000", "1 1111 111  1111 "),
+    ],
+)
+def test_credit_for_words(vocabulary: Vocabulary, oracle: PresenceOracle, text: str, credited: str) -> None:
+    config = RewardConfig(tokens="words")
+    [result] = SubsentenceReward(vocabulary, oracle, config)([226988], [text])
+    offsets = [(k, k + 1) for k in range(len(text))]
+    assert [part.reward for part in result.parts] == [1.0]
+    assert result.token_advantages(offsets).tolist() == [float(c == "1") for c in credited]
+    [paper] = SubsentenceReward(vocabulary, oracle)([226988], [text])
+    assert paper.token_advantages(offsets).tolist() == [1.0] * len(text)
+
+
+def test_tokens_with_credit_are_a_setting(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    text = "A dog is far away. The cat is there.\n"
+    [result] = SubsentenceReward(vocabulary, oracle, RewardConfig(tokens="words"))([226988], [text])
+    offsets = [(0, 17), (17, 19), (18, 19), (18, 22), (22, 36), (36, 37), (37, 37)]
+    assert result.token_advantages(offsets).tolist() == [1, 1, 0, -1, -1, 0, 0]
+    assert result.token_advantages(offsets, eos="last").tolist() == [1, 1, 0, -1, -1, 0, -1]
+    assert "tokens='words'" in repr(RewardConfig(tokens="words"))
+    with pytest.raises(InputError, match="tokens must be"):
+        RewardConfig(tokens="none")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
