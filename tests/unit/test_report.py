@@ -305,6 +305,15 @@ def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> 
     assert run.samples == [(0, "7", "0 7"), (10, "7", "10 7"), (0, "3", "0 000000000003"), (10, "3", "10 000000000003")]
 
 
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_a_resumed_run_may_have_no_samples_and_no_alarms_yet(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path / "run", [{"step": 1}])
+    for name in ("samples.jsonl", "alarms.jsonl"):
+        (folder / name).write_text(text)
+    run = read_training_log(folder)
+    assert (run.samples, run.alarms) == ([], [])
+
+
 ALARM = {
     "step": 10, "name": "kl", "metric": "kl", "value": 1.5, "threshold": 1, "setting": "loss.kl_alarm = 1",
     "start": None,
