@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import __version__
 from ..base.errors import InputError, MissingExtra
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.verdicts import Verdict
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
@@ -534,19 +534,30 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     """Returns a mapping from each image to its picture file in the folder or a subfolder. Images without a picture are
     omitted.
 
+    An image id is compared with the path of a file inside the folder, with or without its extension. If no path equals
+    the id, a file is accepted whose name is unique and matches the id without its folder and extension.
+
     Raises:
         InputError: If the folder is not found, or contains no picture for any of the images.
     """
     root = Path(folder)
     if not root.is_dir():
         raise InputError("folder not found", path=folder)
-    names = set(wanted)
+    paths = [path for path in sorted(root.rglob("*")) if path.suffix.lower() in _IMAGE_SUFFIXES]
+    by_id: dict[str, Path] = {}
+    for path in paths:
+        inside = path.relative_to(root)
+        for name in (inside, inside.with_suffix("")):
+            by_id.setdefault(canonical_image_id(name.as_posix()), path)
+    images = sorted(set(wanted))
+    of_files, of_images = positions_by_file_name(path.name for path in paths), positions_by_file_name(images)
     files: dict[str, Path] = {}
-    for path in sorted(root.rglob("*")):
-        if path.suffix.lower() in _IMAGE_SUFFIXES:
-            image = canonical_image_id(path.name)
-            if image in names or (image := canonical_image_id(path.stem)) in names:
-                files.setdefault(image, path)
+    for image in images:
+        name = file_name_of(image)
+        if image in by_id:
+            files[image] = by_id[image]
+        elif of_images[name] >= 0 and of_files.get(name, -1) >= 0:
+            files[image] = paths[of_files[name]]
     if not files:
         raise InputError("pictures of these images not found (files are joined by image id)", path=folder)
     return files

@@ -460,6 +460,36 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
         html.image_files(tmp_path / "pictures", ["77"])
 
 
+@pytest.mark.parametrize(
+    ("image", "files", "found"),
+    [
+        ("val/cat.jpg", ["train/cat.jpg", "val/cat.jpg"], "val/cat.jpg"),
+        ("val/cat", ["train/cat.jpg", "val/cat.jpg"], "val/cat.jpg"),
+        ("val/cat.jpg", ["cat.jpg"], "cat.jpg"),
+        ("pics/val/cat.jpg", ["val/cat.png"], "val/cat.png"),
+        ("cat", ["val/cat.jpg"], "val/cat.jpg"),
+        ("test/cat.jpg", ["train/cat.jpg", "val/cat.jpg"], None),
+        ("cat", ["train/cat.jpg", "val/cat.jpg"], None),
+        ("7", ["a/7.jpg", "b/7.jpg"], "a/7.jpg"),
+    ],
+)
+def test_pictures_are_found_by_path_and_then_by_a_unique_name(
+    tmp_path: Path, image: str, files: list[str], found: str | None
+) -> None:
+    for file in (*files, "other.jpg"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    expected = {} if found is None else {image: tmp_path / found}
+    assert html.image_files(tmp_path, [image, "other"]) == expected | {"other": tmp_path / "other.jpg"}
+
+
+def test_a_picture_is_never_shown_for_two_images_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "cat.jpg").touch()
+    found = html.image_files(tmp_path, ["train/cat.jpg", "val/cat.jpg"])
+    assert found == {"val/cat.jpg": tmp_path / "val" / "cat.jpg"}
+
+
 @pytest.mark.parametrize("form", plots.FORMATS)
 @pytest.mark.slow
 def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
