@@ -409,7 +409,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
             }
             for plane in drawn
         ],
-        "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
+        "labels": _label_tables(report.captions, surfaces),
         "suspects": [asdict(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
         "answers": [
@@ -431,14 +431,22 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str, Any]:
+def _label_tables(
+    runs: Sequence[CaptionEvidence], surfaces: Sequence[Sequence[SurfaceForm]]
+) -> list[dict[str, Any]]:
+    """Returns the table of labels of each system. All tables have the same labels: those that a system names, or that
+    an image contains.
+    """
+    used = sorted({k for run in runs for k in np.flatnonzero(run.labels.mentions + run.labels.truth).tolist()})
+    return [_label_table(run, forms, used) for run, forms in zip(runs, surfaces, strict=True)]
+
+
+def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm], used: Sequence[int]) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
-    rows = label_rows(run.labels)
     most, counts, pairs = together(run.labels)
-    used = [k for k in range(len(labels)) if rows["mentions"][k] or rows["truth"][k]]
     return {
         "label": [labels[k] for k in used],
-        **{name: [values[k] for k in used] for name, values in rows.items()},
+        **{name: [values[k] for k in used] for name, values in label_rows(run.labels).items()},
         "forms": {f.name: [getattr(form, f.name) for form in forms] for f in fields(SurfaceForm)},
         "together": {"labels": [labels[k] for k in most], "counts": counts},
         "beside": [{"hallucinated": labels[a], "present": labels[b], "captions": n} for a, b, n in pairs],

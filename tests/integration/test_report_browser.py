@@ -288,6 +288,15 @@ def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) ->
     assert reader.check("outside") == []
 
 
+def test_the_frontier_measures_from_no_system_if_the_baseline_is_put_aside(reader: Reader) -> None:
+    for fragment, arrows in (("", len(REAL) - 1), (f"&without={REAL[2]}", 1), (f"&without={REAL[0]}", 0)):
+        svg = reader.open(f"page=frontier{fragment}").locator("#frontier svg.chart").first
+        assert svg.locator("line.arrow").count() == arrows
+        assert svg.locator("rect.shade").count() == min(1, arrows)
+        assert (svg.locator(".corner").count() > 0) == (arrows > 0)
+    assert reader.open(f"page=overview&without={REAL[0]}").locator("#overview line.arrow").count() == 0
+
+
 def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open("page=labels")
 

@@ -399,6 +399,14 @@ def test_faulty_runs_are_refused_by_line(tmp_path: Path, metrics: Any, samples: 
 # Page and plots
 
 
+def test_a_label_that_only_one_system_names_is_in_the_tables_of_all(tmp_path: Path) -> None:
+    runs = (a_run(tmp_path), a_run(tmp_path, "two", [(image, "A dog.") for image, _ in CAPTIONS]))
+    report = Report((compare([run.scores for run in runs], resampling=Resampling(0)),), runs)
+    tables = payload(html.page(report, title="T"), "charts")["labels"]
+    assert [table["label"] for table in tables] == [["dog", "cat", "car", "sky"]] * 2
+    assert [table["hallucinated"][2] for table in tables] == [1, 0]
+
+
 def payload(page: bytes, name: str) -> Any:
     found = re.search(rf'id="data-{name}">([^<]+)</script>'.encode(), page)
     assert found is not None
