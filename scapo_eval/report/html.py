@@ -431,9 +431,7 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_tables(
-    runs: Sequence[CaptionEvidence], surfaces: Sequence[Sequence[SurfaceForm]]
-) -> list[dict[str, Any]]:
+def _label_tables(runs: Sequence[CaptionEvidence], surfaces: Sequence[Sequence[SurfaceForm]]) -> list[dict[str, Any]]:
     """Returns the table of labels of each system. All tables have the same labels: those that a system names, or that
     an image contains.
     """
