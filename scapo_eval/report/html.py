@@ -553,8 +553,8 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     by_id: dict[str, Path] = {}
     for path in paths:
         inside = path.relative_to(root)
-        for name in (inside, inside.with_suffix("")):
-            by_id.setdefault(canonical_image_id(name.as_posix()), path)
+        for spelling in (inside, inside.with_suffix("")):
+            by_id.setdefault(canonical_image_id(spelling.as_posix()), path)
     images = sorted(set(wanted))
     of_files, of_images = positions_by_file_name(path.name for path in paths), positions_by_file_name(images)
     files: dict[str, Path] = {}
