@@ -294,7 +294,7 @@ export class Marks {
       this.keep();
       said.textContent = loadedText(given.size, others.length);
     } catch (error) {
-      said.textContent = error.message;
+      said.textContent = /** @type {Error} */ (error).message;
     }
     input.value = ""; // the same file can be chosen again
   }
