@@ -15,7 +15,7 @@ from ..benchmarks.capscore import DOPA_VOCABULARY
 from ..benchmarks.scoring import ScoringOptions
 from ..claiming.claim import KINDS, kinds_of
 from ..files.files import STDIN, atomic_write, refuse_replacing
-from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
+from ..report.data import RUN_FILES, Report
 from ..report.gather import Settings, gather
 from ..report.tables import TABLES
 from ..results.render import TableFormat, render
@@ -239,7 +239,7 @@ def command(
 
         html.environment()  # before a long run, because its extra may be missing
     folders = [path for _, path in map(split_name, inputs)]
-    refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
+    refuse_replacing([output], [Path(folder, name) for folder in folders for name in RUN_FILES])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
     if form == "html":
         addresses: dict[str, str] = {}

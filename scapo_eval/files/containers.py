@@ -145,7 +145,7 @@ def is_open(text: bytes) -> bool:
 
 
 def _object(path: Input, name: str) -> dict[str, Any]:
-    value = read_json(path)
+    value = read_json(path, unique=True)
     if not isinstance(value, dict):
         raise InputError("expected a JSON object", path=name)
     return value
@@ -189,7 +189,8 @@ def table_rows(data: bytes, name: str) -> Iterator[NumberedRecord]:
                 header = _header(cells, name)
             elif (inner := _record_inside(cells, delimiter, len(header))) is not None:
                 reason = (
-                    f"a cell continues on line {line + inner}, which looks like a record: check for an unclosed quote"
+                    f"a cell continues on line {line + inner}, which looks like a record: check for an unclosed quote, "
+                    "or write the table as JSON Lines"
                 )
                 raise InputError(reason, path=name, line=line)
             elif len(cells) > len(header):
@@ -205,25 +206,25 @@ _RUN = re.compile(r"[0-9]+|[^\W\d]+")
 
 
 def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
-    """Returns the offset of a line inside a multi-line row that looks like a separate record, or None if there is no
-    such line.
+    """Returns the offset of the second record inside a multi-line row, or None if the row is a single record.
 
-    A line looks like a separate record if it has at least as many cells as the header and if its first cell has the
-    same pattern of digits and letters as the first cell of the row.
+    After an unclosed quote, a row contains the lines of several records. All further lines then have as many cells as
+    the header and the same pattern of digits and letters in the first cell. The text after ``1, `` in a caption begins
+    with a space, but the cell of a record only if the first one does, too.
     """
+    opened = next((k for k, cell in enumerate(cells[:columns]) if "\n" in cell), None)
+    if opened is None:
+        return None
 
-    def spelling(cell: str) -> str:
-        return _RUN.sub(lambda match: "0" if match[0].isdigit() else "a", cell.strip())
+    def layout(row: Sequence[str]) -> tuple[str, bool]:
+        spelling = _RUN.sub(lambda match: "0" if match[0].isdigit() else "a", row[0].strip())
+        return spelling, row[opened].startswith(" ")
 
-    before = 0
-    for cell in cells:
-        if "\n" in cell:
-            for k, line in enumerate(cell.split("\n")[1:], 1):
-                first, *others = line.split(delimiter)
-                if len(others) >= columns - 1 and spelling(first) == spelling(cells[0].partition("\n")[0]):
-                    return before + k
-            before += cell.count("\n")
-    return None
+    lines = delimiter.join(cells).split("\n")
+    rows = [line.split(delimiter) for line in lines]
+    others = [k for k, line in enumerate(lines) if k and line.strip()]
+    alike = all(len(rows[k]) == columns and layout(rows[k]) == layout(rows[0]) for k in others)
+    return others[0] if others and alike and len(rows[0]) >= columns else None
 
 
 def csv_reader(data: bytes, delimiter: str) -> CsvReader:

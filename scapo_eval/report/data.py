@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
-from ..base.errors import InputError, short_repr
+from ..base.errors import InputError, NoRecords, short_repr
 from ..base.ids import canonical_image_id
 from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
@@ -42,8 +43,9 @@ from .answers import AnswerEvidence
 from .checked import CheckedSystem
 from .texts import utf16_offsets
 
-METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
-SETTINGS_FILE = "config.toml"
+RUN_FILES = METRICS_FILE, SAMPLES_FILE, ALARMS_FILE, SETTINGS_FILE = (
+    "metrics.jsonl", "samples.jsonl", "alarms.jsonl", "config.toml",
+)  # fmt: skip
 """Files in the folder of a training run that a report reads; see docs/report.md."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
@@ -348,6 +350,15 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     )
 
 
+def _records_if_any(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the records of a file. If the file does not exist or is empty, as after a resumption at an early step,
+    there are none.
+    """
+    if path.is_file():
+        with suppress(NoRecords):
+            yield from iter_records(path)
+
+
 def _read_settings(path: Path) -> dict[str, str]:
     """Returns the settings of a run from the file that scapo_train writes, which contains one setting per line. All
     other lines are ignored.
@@ -366,10 +377,8 @@ def _read_settings(path: Path) -> dict[str, str]:
 
 
 def _read_alarms(path: Path) -> list[TrainingAlarm]:
-    if not path.is_file():
-        return []
     alarms = []
-    for line, record in iter_records(path):
+    for line, record in _records_if_any(path):
         try:
             alarm = TrainingAlarm(**{member.name: record[member.name] for member in fields(TrainingAlarm)})
         except KeyError as error:
@@ -387,10 +396,8 @@ def _read_alarms(path: Path) -> list[TrainingAlarm]:
 
 
 def _read_samples(path: Path) -> list[tuple[int, str, str]]:
-    if not path.is_file():
-        return []
     samples = []
-    for line, record in iter_records(path):
+    for line, record in _records_if_any(path):
         try:
             step, image, response = record["step"], canonical_image_id(record["image_id"]), record["response"]
         except KeyError as error:

@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import __version__
 from ..base.errors import InputError, MissingExtra
-from ..base.ids import canonical_image_id
+from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.verdicts import Verdict
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
@@ -409,7 +409,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
             }
             for plane in drawn
         ],
-        "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
+        "labels": _label_tables(report.captions, surfaces),
         "suspects": [asdict(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
         "answers": [
@@ -431,14 +431,20 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str, Any]:
+def _label_tables(runs: Sequence[CaptionEvidence], surfaces: Sequence[Sequence[SurfaceForm]]) -> list[dict[str, Any]]:
+    """Returns the table of labels of each system. All tables have the same labels: those that a system names, or that
+    an image contains.
+    """
+    used = sorted({k for run in runs for k in np.flatnonzero(run.labels.mentions + run.labels.truth).tolist()})
+    return [_label_table(run, forms, used) for run, forms in zip(runs, surfaces, strict=True)]
+
+
+def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm], used: Sequence[int]) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
-    rows = label_rows(run.labels)
     most, counts, pairs = together(run.labels)
-    used = [k for k in range(len(labels)) if rows["mentions"][k] or rows["truth"][k]]
     return {
         "label": [labels[k] for k in used],
-        **{name: [values[k] for k in used] for name, values in rows.items()},
+        **{name: [values[k] for k in used] for name, values in label_rows(run.labels).items()},
         "forms": {f.name: [getattr(form, f.name) for form in forms] for f in fields(SurfaceForm)},
         "together": {"labels": [labels[k] for k in most], "counts": counts},
         "beside": [{"hallucinated": labels[a], "present": labels[b], "captions": n} for a, b, n in pairs],
@@ -534,19 +540,30 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     """Returns a mapping from each image to its picture file in the folder or a subfolder. Images without a picture are
     omitted.
 
+    An image id is compared with the path of a file inside the folder, with or without its extension. If no path equals
+    the id, a file is accepted whose name is unique and matches the id without its folder and extension.
+
     Raises:
         InputError: If the folder is not found, or contains no picture for any of the images.
     """
     root = Path(folder)
     if not root.is_dir():
         raise InputError("folder not found", path=folder)
-    names = set(wanted)
+    paths = [path for path in sorted(root.rglob("*")) if path.suffix.lower() in _IMAGE_SUFFIXES]
+    by_id: dict[str, Path] = {}
+    for path in paths:
+        inside = path.relative_to(root)
+        for spelling in (inside, inside.with_suffix("")):
+            by_id.setdefault(canonical_image_id(spelling.as_posix()), path)
+    images = sorted(set(wanted))
+    of_files, of_images = positions_by_file_name(path.name for path in paths), positions_by_file_name(images)
     files: dict[str, Path] = {}
-    for path in sorted(root.rglob("*")):
-        if path.suffix.lower() in _IMAGE_SUFFIXES:
-            image = canonical_image_id(path.name)
-            if image in names or (image := canonical_image_id(path.stem)) in names:
-                files.setdefault(image, path)
+    for image in images:
+        name = file_name_of(image)
+        if image in by_id:
+            files[image] = by_id[image]
+        elif of_images[name] >= 0 and of_files.get(name, -1) >= 0:
+            files[image] = paths[of_files[name]]
     if not files:
         raise InputError("pictures of these images not found (files are joined by image id)", path=folder)
     return files

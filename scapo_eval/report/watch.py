@@ -17,18 +17,19 @@ from typing import Any, cast
 
 from ..base.errors import ScapoError
 from ..base.hashes import digest
+from ..readers.data_set import files_at
 
 LOOPBACK = "127.0.0.1"
 _HOSTS = frozenset({LOOPBACK, "localhost"})
 
 
 def state_of(paths: Sequence[str | Path]) -> str:
-    """Returns a hash of the sizes and modification times of all files, including the files in folders. The hash also
-    changes if a file is missing.
+    """Returns a hash of the sizes and modification times of all files, including the files in folders and the files
+    that match patterns. The hash also changes if a file is missing.
     """
     states: list[str] = []
     for path in map(Path, paths):
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        for file in sorted(path.iterdir()) if path.is_dir() else map(Path, files_at(str(path))):
             try:
                 stat = file.stat()
             except OSError:  # between two writes
@@ -68,7 +69,7 @@ class ReportServer(ThreadingHTTPServer):
     ) -> None:
         self._make, self._state, self._failed = make, state, failed
         self._lock = threading.Lock()
-        self._seen = state()
+        self._seen = self._shown = state()
         self._page = make(self._seen)
         super().__init__((LOOPBACK, port), _Handler)
         self.token = secrets.token_urlsafe(16)
@@ -76,18 +77,22 @@ class ReportServer(ThreadingHTTPServer):
 
     def page(self) -> bytes:
         """Returns the page for the current inputs. While the inputs are incomplete, the previous page is returned."""
-        with self._lock:
-            if (now := self._state()) != self._seen:
-                try:
-                    self._page = self._make(now)
-                except ScapoError as error:
-                    self._failed(str(error))
-                self._seen = now
-            return self._page
+        return self._update()[0]
 
     def state(self) -> str:
-        """Returns the current state of the inputs."""
-        return self._state()
+        """Returns the state of the inputs that the current page shows."""
+        return self._update()[1]
+
+    def _update(self) -> tuple[bytes, str]:
+        """Creates the page if the inputs have changed, and returns the current page and the state that it contains."""
+        with self._lock:
+            if (now := self._state()) != self._seen:
+                self._seen = now
+                try:
+                    self._page, self._shown = self._make(now), now
+                except ScapoError as error:
+                    self._failed(str(error))
+            return self._page, self._shown
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -231,6 +231,7 @@ def _read_lists(rows: Iterable[NumberedRecord], source: str, image: str, column:
 
 
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_IN_BRACKETS = re.compile(r"\[[^][]*\]|\([^()]*\)|\{[^{}]*\}")
 
 
 def _labels_in(cell: str) -> list[str]:
@@ -241,6 +242,8 @@ def _labels_in(cell: str) -> list[str]:
         inner = cell[1:-1].strip()
         if not inner or _QUOTED.search(inner):
             return [label for pair in _QUOTED.findall(inner) for label in map(str.strip, pair) if label]
+        if _IN_BRACKETS.fullmatch(cell):
+            cell = inner
     labels = re.split(r"[;,|]", cell)
     return [label.strip() for label in labels if label.strip()]
 

@@ -24,7 +24,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "link.jsonl").symlink_to("precious.jsonl")
     os.link(tmp_path / "precious.jsonl", tmp_path / "hard.jsonl")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "metrics.jsonl").write_text("precious")
+    for name in ("metrics.jsonl", "alarms.jsonl", "config.toml"):
+        (tmp_path / "folder" / name).write_text("precious")
     (tmp_path / "folder" / "annotations.json").write_text("precious")
     return tmp_path
 
@@ -50,6 +51,8 @@ COMMANDS = {
     "density": f"density {P} --truth truth.json -o {P}",
     "amber --data": f"amber {P} --data folder -o folder/annotations.json",
     "report of a training run": "report folder -o folder/metrics.jsonl",
+    "report of a training run, its alarms": "report folder -o folder/alarms.jsonl",
+    "report of a training run, its settings": "report folder -o folder/config.toml",
     "compare": f"compare a.json {P} -o {P}",
     "compare --benchmark": f"compare a.json {P} --benchmark chair --truth truth.json -o {P}",
     "report": f"report {P} -o {P}",

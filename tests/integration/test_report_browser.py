@@ -288,6 +288,15 @@ def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) ->
     assert reader.check("outside") == []
 
 
+def test_the_frontier_measures_from_no_system_if_the_baseline_is_put_aside(reader: Reader) -> None:
+    for fragment, arrows in (("", len(REAL) - 1), (f"&without={REAL[2]}", 1), (f"&without={REAL[0]}", 0)):
+        svg = reader.open(f"page=frontier{fragment}").locator("#frontier svg.chart").first
+        assert svg.locator("line.arrow").count() == arrows
+        assert svg.locator("rect.shade").count() == min(1, arrows)
+        assert (svg.locator(".corner").count() > 0) == (arrows > 0)
+    assert reader.open(f"page=overview&without={REAL[0]}").locator("#overview line.arrow").count() == 0
+
+
 def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open("page=labels")
 
@@ -536,6 +545,76 @@ def test_hallucinated_mentions_are_marked_by_keyboard_and_saved(reader: Reader, 
     page.set_input_files("#marks-open", path)
     page.locator("mark[data-given]").first.wait_for()
     assert page.locator("mark[data-given]").count() == 2
+    page.evaluate("localStorage.clear()")
+
+
+def test_marks_outlast_another_report_and_changed_captions(browser: Any, tmp_path: Path) -> None:
+    truth = tmp_path / "truth.json"
+    truth.write_text('[{"image_id": 1, "objects": ["dog"]}, {"image_id": 2, "objects": ["dog"]}]')
+
+    def report(name: str, *captions: str) -> Path:
+        (tmp_path / name).mkdir(exist_ok=True)
+        rows = [{"image_id": k, "caption": caption} for k, caption in enumerate(captions, 1)]
+        (tmp_path / name / "base.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return make(tmp_path / name, "base.jsonl", "--truth", truth)
+
+    opened = Reader(browser, report("one", "A dog and a cat.", "A dog and a car."))
+
+    def shown(path: Path) -> list[str]:
+        opened.address = path.as_uri()
+        page = opened.open("page=captions")
+        page.locator("#marks summary").click()
+        row = page.get_by_role("region", name="Scores after review").locator("tbody tr").first
+        found: list[str] = row.locator("td").all_inner_texts()
+        return found[:5]
+
+    assert shown(tmp_path / "one" / "report.html") == ["0", "0", "0", "0", "2"]
+    page = opened.page
+    page.locator("#detail h3").click()
+    for key in "ntni":
+        page.keyboard.press(key)
+    assert shown(report("two", "A dog and a bus.")) == ["0", "0", "0", "0", "1"]
+    page.locator("#detail h3").click()
+    for key in "nm":
+        page.keyboard.press(key)
+    assert shown(tmp_path / "one" / "report.html") == ["2", "0", "1", "1", "0"]
+    assert shown(report("one", "A dog and a cat.", "A dog and a boat.")) == ["1", "0", "1", "0", "1"]
+    assert shown(tmp_path / "two" / "report.html") == ["1", "1", "0", "0", "0"]
+    assert shown(report("one", "A dog and a cat.", "A dog and a car.")) == ["2", "0", "1", "1", "0"]
+    page.evaluate("localStorage.clear()")
+    opened.close()
+
+
+def test_what_became_of_loaded_marks_is_said(reader: Reader, tmp_path: Path) -> None:
+    page = reader.open("page=captions")
+    page.locator("#marks summary").click()
+    page.locator("#detail h3").click()
+    for key in "nt":
+        page.keyboard.press(key)
+    with page.expect_download() as download:
+        page.locator("#marks-save").click()
+    saved = tmp_path / "marks.jsonl"
+    download.value.save_as(saved)
+    page.evaluate("localStorage.clear()")
+    reader.open("page=captions")
+    page.locator("#marks summary").click()
+
+    def said(text: str) -> str:
+        saved.write_text(text)
+        page.evaluate("document.getElementById('marks-said').textContent = ''")
+        page.set_input_files("#marks-open", saved)
+        page.locator("#marks-said:not(:empty)").wait_for()
+        assert page.input_value("#marks-open") == ""
+        return page.inner_text("#marks-said")
+
+    line = saved.read_text()
+    assert said(line + "{broken\n") == "marks.jsonl:2: not valid JSON"
+    assert page.locator("mark[data-given]").count() == 0
+    assert said('{"caption": "A dog."}\n') == "marks.jsonl:1: not a caption with marks"
+    other = json.dumps(json.loads(line) | {"caption": "another"}) + "\n"
+    assert said(other + line) == "1 mark loaded. 1 line belongs to other captions or mentions."
+    assert page.locator("mark[data-given]").count() == 1
+    assert said(line) == "1 mark loaded."
     page.evaluate("localStorage.clear()")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import multiprocessing
@@ -15,7 +16,7 @@ import pytest
 
 import scapo_eval
 from scapo_eval import PresenceOracle
-from scapo_eval.base.errors import InputError
+from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.odd_texts import OddTexts, odd_texts
 from scapo_eval.benchmarks.capscore import score_file
 from scapo_eval.benchmarks.scoring import ScoringOptions
@@ -189,8 +190,15 @@ def test_texts_that_end_inside_a_sentence(tmp_path: Path) -> None:
         ('image_id\tcaption\n1\t"A dog\n2\tA "big" cat.\n3\tx\n', r"b\.tsv:2: not a valid table: .* expected after"),
         (
             'image_id\tcaption\tid\n1\t"A dog\tx\n2\tA cat.\ty\n3\t"\tz\n',
-            r"b\.tsv:2: a cell continues on line 3, which looks like a record: check for an unclosed quote",
+            r"b\.tsv:2: a cell continues on line 3, which looks like a record: check for an unclosed quote, "
+            "or write the table as JSON Lines",
         ),
+        ('image_id,caption\n1,"A dog\n2,A cat\n\n3,12"\n', r"b\.tsv:2: a cell continues on line 3, which looks like"),
+        (
+            'image_id,caption\n1,"A dog, brown\n2,A cat\n3,12"\n',
+            r"b\.tsv:2: a cell continues on line 3, which looks like",
+        ),
+        ('image_id,caption\n1," A dog\n2, A cat\n3, 12"\n', r"b\.tsv:2: a cell continues on line 3, which looks like"),
     ],
 )
 def test_a_quote_that_is_left_open(tmp_path: Path, text: str, said: str) -> None:
@@ -204,6 +212,28 @@ def test_captions_of_several_lines_in_a_table(tmp_path: Path) -> None:
         'image_id,caption\n1,"A dog, here\nand there, too.\n\nOn 2, a cat."\n2,"A ""dog"""\n'
     )
     assert account(tmp_path / "b.csv")["records"] == 2
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "I see:\n1, a dog\n2, a cat",
+        "In the stands:\n5,000 people\nand a dog",
+        "\n1, a dog\n2, a cat\n",
+        "\n",
+    ],
+)
+def test_captions_with_numbered_lines_in_a_table(tmp_path: Path, caption: str) -> None:
+    with (tmp_path / "b.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("image_id", "caption"), (12, caption), (13, "A dog.")])
+    assert account(tmp_path / "b.csv")["records"] == 2
+
+
+@pytest.mark.parametrize("text", ['{"1": "A dog.", "1": "A cat."}', '{\n"1": "A dog.",\n"1": "A cat."\n}'])
+def test_captions_by_image_that_name_an_image_twice(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(ScapoError, match=r"c\.json:1: not valid JSON: key '1' appears twice"):
+        run(tmp_path / "c.json")
 
 
 def test_objects_of_records_that_the_truth_says_are_absent_are_said(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from scapo_eval import cap_score
 from scapo_eval.annotate import qc
-from scapo_eval.report import bundle
+from scapo_eval.report import bundle, html
+from scapo_eval.results.render import number
 
 Javascript = Callable[..., Any]
 
@@ -36,7 +37,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Javascript:
             f"const v = {json.dumps(values)};"
             f"console.log(JSON.stringify((() => {{ {body} }})()));"
         )
-        done = subprocess.run([str(node), "--input-type=module", "-e", script], capture_output=True, text=True)
+        done = subprocess.run([str(node), "--input-type=module", "-"], input=script, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -110,6 +111,24 @@ def test_values_are_shown_to_the_digits_that_were_kept(javascript: Javascript) -
         " m.shownNumber(1e-6, false), m.shownNumber(0, false), m.shownNumber(1234567, false)]",
     )
     assert shown == ["17.5", "17.5", "1e-6", "0", "1.235e+6"]
+
+
+def test_numbers_are_rounded_as_python_rounds_them(javascript: Javascript) -> None:
+    shares = sorted({k / n for n in range(1, 501) for k in range(n + 1)})
+    signs = [*shares, *(-share for share in shares)]
+    body = """return {
+        percent: v.shares.map((x) => [0, 1, 2].map((digits) => m.percent(x, digits))),
+        signed: v.signs.map((x) => m.percent(x, 0, true)),
+        values: [false, true].map((plain) => v.shares.map((x) => m.shownValue(x, plain))),
+        changes: [false, true].map((plain) => v.signs.map((x) => m.shownChange(x, plain).replace("−", "-"))),
+    }"""
+    found = javascript("format", body, shares=shares, signs=signs)
+    assert found["percent"] == [[html.percent(x, digits) for digits in range(3)] for x in shares]
+    assert found["signed"] == [html.percent(x, 0, sign=True) for x in signs]
+    assert found["values"] == [[number(x, plain) for x in shares] for plain in (False, True)]
+    assert found["changes"] == [[number(x, plain, sign=True) for x in signs] for plain in (False, True)]
+    examples = "return [m.percent(1 / 16), m.percent(-0.004, 0, true), m.signed(-1 / 16), m.shownValue(3.125, true)]"
+    assert javascript("format", examples) == ["6.2", "0", "−6.2", "3.12"]
 
 
 def test_settings_that_differ(javascript: Javascript) -> None:

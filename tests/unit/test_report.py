@@ -305,6 +305,15 @@ def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> 
     assert run.samples == [(0, "7", "0 7"), (10, "7", "10 7"), (0, "3", "0 000000000003"), (10, "3", "10 000000000003")]
 
 
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_a_resumed_run_may_have_no_samples_and_no_alarms_yet(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path / "run", [{"step": 1}])
+    for name in ("samples.jsonl", "alarms.jsonl"):
+        (folder / name).write_text(text)
+    run = read_training_log(folder)
+    assert (run.samples, run.alarms) == ([], [])
+
+
 ALARM = {
     "step": 10, "name": "kl", "metric": "kl", "value": 1.5, "threshold": 1, "setting": "loss.kl_alarm = 1",
     "start": None,
@@ -390,6 +399,14 @@ def test_faulty_runs_are_refused_by_line(tmp_path: Path, metrics: Any, samples: 
 # Page and plots
 
 
+def test_a_label_that_only_one_system_names_is_in_the_tables_of_all(tmp_path: Path) -> None:
+    runs = (a_run(tmp_path), a_run(tmp_path, "two", [(image, "A dog.") for image, _ in CAPTIONS]))
+    report = Report((compare([run.scores for run in runs], resampling=Resampling(0)),), runs)
+    tables = payload(html.page(report, title="T"), "charts")["labels"]
+    assert [table["label"] for table in tables] == [["dog", "cat", "car", "sky"]] * 2
+    assert [table["hallucinated"][2] for table in tables] == [1, 0]
+
+
 def payload(page: bytes, name: str) -> Any:
     found = re.search(rf'id="data-{name}">([^<]+)</script>'.encode(), page)
     assert found is not None
@@ -449,6 +466,36 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
         html.thumbnails(html.image_files(tmp_path / "pictures", ["3"]))
     with pytest.raises(InputError, match="pictures of these images not found"):
         html.image_files(tmp_path / "pictures", ["77"])
+
+
+@pytest.mark.parametrize(
+    ("image", "files", "found"),
+    [
+        ("val/cat.jpg", ["train/cat.jpg", "val/cat.jpg"], "val/cat.jpg"),
+        ("val/cat", ["train/cat.jpg", "val/cat.jpg"], "val/cat.jpg"),
+        ("val/cat.jpg", ["cat.jpg"], "cat.jpg"),
+        ("pics/val/cat.jpg", ["val/cat.png"], "val/cat.png"),
+        ("cat", ["val/cat.jpg"], "val/cat.jpg"),
+        ("test/cat.jpg", ["train/cat.jpg", "val/cat.jpg"], None),
+        ("cat", ["train/cat.jpg", "val/cat.jpg"], None),
+        ("7", ["a/7.jpg", "b/7.jpg"], "a/7.jpg"),
+    ],
+)
+def test_pictures_are_found_by_path_and_then_by_a_unique_name(
+    tmp_path: Path, image: str, files: list[str], found: str | None
+) -> None:
+    for file in (*files, "other.jpg"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    expected = {} if found is None else {image: tmp_path / found}
+    assert html.image_files(tmp_path, [image, "other"]) == expected | {"other": tmp_path / "other.jpg"}
+
+
+def test_a_picture_is_never_shown_for_two_images_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "cat.jpg").touch()
+    found = html.image_files(tmp_path, ["train/cat.jpg", "val/cat.jpg"])
+    assert found == {"val/cat.jpg": tmp_path / "val" / "cat.jpg"}
 
 
 @pytest.mark.parametrize("form", plots.FORMATS)

@@ -73,8 +73,27 @@ def test_new_steps_change_the_state_and_the_page(server: ReportServer, run: Path
 def test_a_half_written_line_keeps_the_page_before(server: ReportServer, run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 2, "kl')
-    assert steps(read(server.url)) == [1]
-    assert server.reasons != []  # type: ignore[attr-defined]
+    page = read(server.url)
+    assert steps(page) == [1]
+    assert f'data-state="{read(server.url + "state")}"' in page  # so the browser does not reload it
+    assert len(server.reasons) == 1  # type: ignore[attr-defined]
+    with (run / "metrics.jsonl").open("a") as stream:
+        stream.write('": 0.4}\n')
+    state = read(server.url + "state")
+    assert f'data-state="{state}"' not in page
+    page = read(server.url)
+    assert steps(page) == [1, 2]
+    assert f'data-state="{state}"' in page
+
+
+def test_files_behind_a_pattern_change_the_state(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    states = []
+    for name, text in (("a.jsonl", "1\n"), ("a.jsonl", "12\n"), ("b.jsonl", "1\n"), ("b.txt", "1\n")):
+        (tmp_path / "parts" / name).write_text(text)
+        states.append(state_of([str(tmp_path / "parts" / "*.jsonl")]))
+    assert len(set(states)) == 3
+    assert states[2] == states[3]
 
 
 @pytest.mark.parametrize(("path", "host", "status"), [("", "evil.example", 403), ("other", "127.0.0.1", 404)])

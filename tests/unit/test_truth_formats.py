@@ -254,6 +254,22 @@ def test_a_wide_table_with_counts_empty_cells_and_row_numbers(load: Any) -> None
     assert load("image_id;label\n9;dog, brown\n").objects() == {"9": ["dog, brown"]}
 
 
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("[dog, cat]", ["cat", "dog"]),
+        ("{dog; cat}", ["cat", "dog"]),
+        ("(dog|cat)", ["cat", "dog"]),
+        ("[ dog ]", ["dog"]),
+        ("['dog, brown', 'cat']", ["cat", "dog, brown"]),
+        ("[]", []),
+        ("(big) dog, (small)", ["(big) dog", "(small)"]),
+    ],
+)
+def test_a_cell_of_labels_may_be_a_list_with_or_without_quotes(load: Any, cell: str, labels: list[str]) -> None:
+    assert load(f'image_id,objects\n9,"{cell}"\n').objects() == {"9": labels}
+
+
 def test_a_table_of_states_is_partial(load: Any) -> None:
     oracle = load(STATES)
     assert oracle.world == "partial"

@@ -48,13 +48,13 @@ class Room {
 }
 
 /**
- * Draws one plane into a figure. options: base (position of the baseline among the points), compared (names of the
- * systems that are compared with it; the others are drawn faint), height, legend, id.
+ * Draws one plane into a figure. options: base (position of the baseline among the points; null where the reader put it
+ * aside), compared (names of the systems that are compared with it; the others are drawn faint), height, legend, id.
  */
 export function frontier(figure, plane, iso, options) {
   const { id, legend = true } = options;
   const points = plane.points.map((p, k) => ({ ...p, k }));
-  const base = points[options.base] || points[0];
+  const base = options.base === null ? null : points[options.base];
   const compared = options.compared || new Set(points.map((p) => p.name));
   const W = Math.max(280, (figure.clientWidth || 740) - 20),
     H = options.height || Math.min(560, Math.max(340, W * 0.62));
@@ -74,9 +74,9 @@ export function frontier(figure, plane, iso, options) {
   const inner = draw("g", { "clip-path": `url(#clip${id})` }),
     front = draw("g"),
     axes = draw("g");
-  const bx = X(base.x),
-    by = Y(base.y);
-  const alone = compared.size < 2; // then no system covers less than the baseline
+  const alone = !base || compared.size < 2; // then no system covers less than the baseline
+  const bx = alone ? 0 : X(base.x),
+    by = alone ? 0 : Y(base.y);
   if (!alone)
     inner.append(draw("rect", { class: "shade", x: box.left, y: by, width: bx - box.left, height: box.bottom - by }));
   for (const v of ticks(x0, x1, W < 520 ? 4 : 7))
@@ -130,7 +130,7 @@ export function frontier(figure, plane, iso, options) {
     );
   const passed = new Set(plane.trails.flatMap((trail) => trail.slice(0, -1)));
   for (const p of points) {
-    if (p === base || passed.has(p.k) || !compared.has(p.name)) continue;
+    if (alone || p === base || passed.has(p.k) || !compared.has(p.name)) continue;
     const dx = X(p.x) - bx,
       dy = Y(p.y) - by,
       length = Math.hypot(dx, dy);
@@ -293,14 +293,12 @@ export function shownPlane(plane, argument, focus) {
   const counts = bases.map((b) => bases.filter((other) => other === b).length);
   const first = focus ?? bases[counts.indexOf(Math.max(...counts))] ?? 0;
   const compared = new Set(names.filter((_, k) => bases[k] === first));
-  const base = Math.max(
-    0,
-    points.findIndex((p) => p.name === names[first]),
-  );
+  const baseName = names.length ? names[first] : plane.points[0].name;
+  const base = points.findIndex((p) => p.name === baseName);
   const door = (name) => doorOf(argument, first, names.indexOf(name), "cap_score");
   return {
     plane: { ...plane, points, trails },
-    base,
+    base: base < 0 ? null : base,
     compared: names.length ? compared : null,
     door: names.length ? door : null,
   };

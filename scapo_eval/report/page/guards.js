@@ -3,7 +3,7 @@
 import { address, link, orderFrom, orderText } from "./address.js";
 import { asideNames, baselines, comparable, isAside } from "./baseline.js";
 import { byId, el, keepFocus } from "./dom.js";
-import { sum } from "./format.js";
+import { percent, sum } from "./format.js";
 import { curve } from "./linechart.js";
 import { baselineSelect } from "./overview.js";
 import { addPage, remember } from "./pages.js";
@@ -46,7 +46,7 @@ export function guardsPage(charts) {
         found = compared ? argument.against[bases[k]][k].guards : null;
       for (const cell of row.querySelectorAll("[data-change]")) {
         const value = found ? found[cell.dataset.change] : null;
-        cell.textContent = value === null ? "" : `${value > 0 ? "+" : ""}${(100 * value).toFixed(0)} %`;
+        cell.textContent = value === null ? "" : `${percent(value, 0, true)} %`;
       }
       const said = found ? found.says_less : "";
       row

@@ -2,6 +2,7 @@
 
 import { path, percentTick, ticks } from "./axes.js";
 import { draw, el } from "./dom.js";
+import { percent } from "./format.js";
 import { color } from "./systems.js";
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2"]; // distinguishable without colors
@@ -15,7 +16,7 @@ export function curve(title, series, { width, height }) {
   const xs = series.flatMap((s) => s.x),
     ys = series.flatMap((s) => s.y);
   if (!ys.length) return null;
-  const shown = (v) => String(+(100 * v).toFixed(1));
+  const shown = (v) => String(+percent(v));
   const y1 = Math.max(...ys) || 1,
     x0 = Math.min(...xs),
     x1 = Math.max(...xs, x0 + 1);

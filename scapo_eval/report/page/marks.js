@@ -3,7 +3,7 @@
 import { byId, el } from "./dom.js";
 import { percent } from "./format.js";
 import { shown } from "./pages.js";
-import { MARKS, pointsBefore, recount, statusOf } from "./recount.js";
+import { loadedText, MARKS, pointsBefore, readLines, recount, statusOf } from "./recount.js";
 import { saveFile } from "./save.js";
 import { systemMark } from "./systems.js";
 
@@ -16,7 +16,6 @@ export class Marks {
     this.store = "scapo-marks:" + title;
     this.given = new Map(); // key of a mention -> mark
     this.at = null; // key of the selected mention
-    this.recall();
     byId("marks-keys").replaceChildren(
       ...Object.entries(MARKS).map(([key, [mark, name]]) =>
         el(
@@ -28,10 +27,7 @@ export class Marks {
       ),
     );
     byId("marks-save").addEventListener("click", () => saveFile("marks.jsonl", this.lines(), "application/jsonl"));
-    byId("marks-open").addEventListener("change", async (event) => {
-      const [file] = event.target.files;
-      if (file) this.read(await file.text());
-    });
+    byId("marks-open").addEventListener("change", (event) => this.load(event.target));
     byId("marks").addEventListener("toggle", () => this.summarize());
     addEventListener("keydown", (event) => {
       if (shown !== "captions" || event.altKey || event.ctrlKey || event.metaKey) return;
@@ -257,46 +253,71 @@ export class Marks {
       .join("");
   }
 
-  /** Takes marks from lines that were saved; what this report does not hold is passed over. */
-  read(text) {
+  /** Saved rows: key of a mention -> mark, and the rows with those of their marks that have no mention in this report. */
+  placed(rows) {
     const { systems, images, labels } = this.captions;
-    for (const line of text.split("\n").filter((each) => each.trim())) {
-      const row = JSON.parse(line),
-        system = systems.find((each) => each.name === row.system);
-      if (!system || !row.marks) continue;
-      const k = system.line.findIndex((number, at) => number === row.line && images[system.image[at]] === row.image_id);
-      if (k < 0 || system.texts.text[k] !== row.caption) continue;
-      const mentions = system.texts.marksOf(k);
-      for (const { start, label, mark } of row.marks) {
+    const given = new Map(),
+      others = [];
+    for (const row of rows) {
+      const system = systems.find((each) => each.name === row.system),
+        k = system
+          ? system.line.findIndex((number, at) => number === row.line && images[system.image[at]] === row.image_id)
+          : -1;
+      const mentions = k >= 0 && system.texts.text[k] === row.caption ? system.texts.marksOf(k) : [];
+      const rest = row.marks.filter(({ start, label, mark }) => {
         const m = mentions.findIndex(
           (each) => labels[each.label] === label && pointsBefore(row.caption, each.start) === start,
         );
-        if (m >= 0 && mark in NAMES) this.given.set(this.keyOf(system, k, m), mark);
-      }
+        if (m < 0 || !(mark in NAMES)) return true;
+        given.set(this.keyOf(system, k, m), mark);
+        return false;
+      });
+      if (rest.length) others.push({ ...row, marks: rest });
     }
-    this.keep();
+    return { given, others };
+  }
+
+  take(given) {
+    for (const [key, mark] of given) this.given.set(key, mark);
     for (const node of this.nodes()) this.paint(node);
     this.summarize();
   }
 
-  // the browser keeps them over a reload, where it may
-
-  keep() {
+  /** Loads the file that the reader chose, and says what became of it. */
+  async load(input) {
+    const [file] = input.files,
+      said = byId("marks-said");
+    if (!file) return;
     try {
-      localStorage.setItem(this.store, this.lines());
+      const { given, others } = this.placed(readLines(file.name, await file.text()));
+      this.take(given);
+      this.keep();
+      said.textContent = loadedText(given.size, others.length);
+    } catch (error) {
+      said.textContent = /** @type {Error} */ (error).message;
+    }
+    input.value = ""; // the same file can be chosen again
+  }
+
+  // The browser keeps the marks over a reload, where it may. Reports of the same title share what it keeps, and so does
+  // a report that is made again: marks of captions that this report lacks stay.
+
+  kept() {
+    try {
+      return this.placed(readLines(this.store, localStorage.getItem(this.store) || ""));
+    } catch {
+      return this.placed([]);
+    }
+  }
+  keep() {
+    const others = this.kept().others.map((row) => JSON.stringify(row) + "\n");
+    try {
+      localStorage.setItem(this.store, this.lines() + others.join(""));
     } catch {
       // no storage: they last as long as the page
     }
   }
-  recall() {
-    try {
-      this.kept = localStorage.getItem(this.store);
-    } catch {
-      this.kept = null;
-    }
-  }
   restore() {
-    if (this.kept) this.read(this.kept);
-    this.kept = null;
+    this.take(this.kept().given);
   }
 }

@@ -6,7 +6,7 @@ import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
 import { draw, el, keepFocus } from "./dom.js";
 import { doorOf, pairLink } from "./doors.js";
 import { forestPlot } from "./forest.js";
-import { shortMiddle, signed, wellFormed } from "./format.js";
+import { shortMiddle, shownChange, shownValue, signed, wellFormed } from "./format.js";
 import { frontier, shownPlane } from "./frontier.js";
 import { addPage } from "./pages.js";
 import { saveButton } from "./saveimage.js";
@@ -16,15 +16,6 @@ import { Texts } from "./texts.js";
 
 const MANY = 8; // systems from which they are ranked, and differences drawn before ellipses
 const SIGNS = { better: "▲ ", worse: "▼ ", untested: "" };
-
-/** A metric's value as people read it. */
-export const shownValue = (value, plain) =>
-  value === null ? "n/a" : plain ? value.toFixed(2) : (100 * value).toFixed(1);
-/** A difference with its sign. */
-export const shownChange = (value, plain) => {
-  const text = Math.abs(plain ? value : 100 * value).toFixed(plain ? 2 : 1);
-  return +text === 0 ? text : (value > 0 ? "+" : "−") + text;
-};
 
 /**
  * What the test says of a difference: the class of its color.

@@ -1,5 +1,6 @@
 // @ts-check
-// What a reader's marks on hallucinated mentions do to the scores: pure functions, tested without a page.
+// Marks on hallucinated mentions: what they do to the scores, and how they are read from a file. These are pure
+// functions, tested without a page.
 
 /**
  * @typedef {object} Caption
@@ -72,3 +73,34 @@ export function recount(captions, mended) {
  * @param {number} at
  */
 export const pointsBefore = (text, at) => Array.from(text.slice(0, at)).length;
+
+/**
+ * The rows of a file of marks.
+ * @param {string} name of the file
+ * @param {string} text
+ * @returns {any[]}
+ */
+export function readLines(name, text) {
+  return text.split("\n").flatMap((line, k) => {
+    if (!line.trim()) return [];
+    let row;
+    try {
+      row = JSON.parse(line);
+    } catch {
+      throw new Error(`${name}:${k + 1}: not valid JSON`);
+    }
+    const marks = row && row.marks;
+    if (!Array.isArray(marks) || !marks.every((mark) => mark instanceof Object))
+      throw new Error(`${name}:${k + 1}: not a caption with marks`);
+    return [row];
+  });
+}
+
+/**
+ * What became of a file of marks, in words.
+ * @param {number} marks that were loaded
+ * @param {number} others lines with marks that this report has no mention for
+ */
+export const loadedText = (marks, others) =>
+  `${marks} mark${marks === 1 ? "" : "s"} loaded.` +
+  (others ? ` ${others} line${others === 1 ? " belongs" : "s belong"} to other captions or mentions.` : "");

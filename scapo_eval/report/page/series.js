@@ -2,6 +2,8 @@
 // Series over steps as plain arrays: pure functions without a page, tested on their own.
 // A missing value is null (or NaN in an array of floats).
 
+import { percent } from "./format.js";
+
 /**
  * @typedef {{ x: number[], y: (number | null)[] }} Line
  * @typedef {(name: string) => ArrayLike<number | null>} Column
@@ -164,7 +166,7 @@ export function tokensOf(steps, column, names) {
  * @param {boolean} isPercent
  */
 export function shownNumber(v, isPercent) {
-  if (isPercent) return String(+(100 * v).toFixed(2));
+  if (isPercent) return String(+percent(v, 2));
   return Math.abs(v) >= 1e6 || (v && Math.abs(v) < 1e-4)
     ? v.toExponential(3).replace(/\.?0+e/, "e")
     : String(+v.toPrecision(5));

@@ -5,8 +5,7 @@
 import { el } from "./dom.js";
 import { sliceDoor } from "./doors.js";
 import { forestPlot } from "./forest.js";
-import { shortMiddle } from "./format.js";
-import { shownChange, shownValue } from "./overview.js";
+import { fixed, shortMiddle, shownChange, shownValue } from "./format.js";
 import { saveButton } from "./saveimage.js";
 import { systemMark } from "./systems.js";
 
@@ -32,7 +31,7 @@ function interaction(sliced, system, compared, metric) {
   );
   if (!found) return { note: "not tested: fewer than two slices of 30 images", strong: false };
   const p = found[3];
-  const shown = p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`;
+  const shown = p < 0.001 ? "p < 0.001" : `p = ${fixed(p, 3)}`;
   return p < 0.05
     ? { note: `differs between slices, ${shown}`, strong: true }
     : { note: `no significant difference between slices, ${shown}`, strong: false };
