@@ -759,6 +759,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
             'credit.robust applies to rewards of pieces: it requires credit.scheme = "scapo" or your own, '
             "without credit.ablation"
         )
+    if credit.per_response and credit.tokens != "all":
+        reasons.append(f'credit.tokens applies to rewards of pieces; "{credit.scheme}" rewards responses')
     for name in ("reference_floor", "reference_ratio"):
         if credit.per_response and getattr(credit, name):
             reasons.append(f'credit.{name} applies to rewards of pieces; "{credit.scheme}" rewards responses')

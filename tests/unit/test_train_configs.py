@@ -147,6 +147,10 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
             'credit.ablation applies to rewards of pieces; "dapo" rewards responses',
         ),
         (
+            "[credit]\nscheme = 'grpo'\nreward = 'cap'\ntokens = 'words'",
+            'credit.tokens applies to rewards of pieces; "grpo" rewards responses',
+        ),
+        (
             "[credit]\nrobust = true\nablation = 'no_reg'",
             "credit.robust applies to rewards of pieces: it requires",
         ),
@@ -228,6 +232,8 @@ def test_kinds_of_claims_are_read_and_written() -> None:
 
 def test_repeating_may_cost() -> None:
     assert configs.load("qwen2_5_vl_7b", ["credit.r_rep=-0.1"]).credit.reward_config().r_rep == -0.1
+    assert configs.load("qwen2_5_vl_7b", ["credit.tokens=words"]).credit.reward_config().tokens == "words"
+    assert configs.load("qwen2_5_vl_7b", ["credit.robust=true"]).credit.reward_config().is_robust
     with pytest.raises(InputError, match=r"credit\.r_reg must not be negative, got -0\.1"):
         configs.load("qwen2_5_vl_7b", ["credit.r_reg=-0.1"])
 
