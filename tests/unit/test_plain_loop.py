@@ -177,6 +177,25 @@ def test_openrlhf_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["extra_logs"]["hallucinated"].tolist() == [0, 1, 0]
 
 
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("said", ["A dog.<|im_end|>", "Is there a cat?<|im_end|>\n<|im_start|>assistant\nNo.", ""])
+def test_openrlhf_s_queries_repeat_placeholders_and_lack_long_beginnings(
+    turns: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch")
+    module = recipe("openrlhf_reward")
+    turn = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Is there a cat?<|im_end|>\n"
+    prompt = "A cat asks. " + turn * turns + "<|im_start|>assistant\n"
+    expanded = prompt.replace("<|image_pad|>", "<|image_pad|>" * 4)
+    for query in (prompt, expanded, prompt[20:]):
+        assert module.response_of(query + said, prompt) == said
+    assert not caplog.records
+    with pytest.raises(InputError, match="does not contain the end of its prompt"):
+        module.reward_func(["<|user|>Is there a cat? Yes.\n"], [prompt], ["1"])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 def test_easyr1_recipe(world: Path) -> None:
     module = recipe("easyr1_reward")
     rows = [{"response": "A dog.", "response_length": 3, "ground_truth": "1"}]
