@@ -128,6 +128,19 @@ def test_whether_a_response_ended_is_seen_from_its_tokens(
     assert not advantages[1].any()  # cut off: masked
 
 
+@pytest.mark.parametrize("settings", [{"eos": "own"}, {"eos": "last"}, {"truncated": "mask"}])
+def test_padding_does_not_show_whether_a_response_ended(
+    tokenizer: Any, reward: SubsentenceReward, batch: Any, settings: Any
+) -> None:
+    with pytest.raises(InputError, match="pass mask or finished"):
+        advantages_for_batch([1, 2, 2], batch, tokenizer, reward, **settings)
+    rows = [batch[0][: len(SENTENCES[0]) + 1], batch[1][:6], batch[2][:1]]
+    expected, _ = advantages_for_batch([1, 2, 2], rows, tokenizer, reward, **settings)
+    for given in ({"mask": batch != PAD}, {"finished": [True, False, True]}):
+        found, _ = advantages_for_batch([1, 2, 2], batch, tokenizer, reward, **given, **settings)
+        np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
+
+
 def test_single_rows_agree_with_the_readable_result(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
     advantages, columns = advantages_for_batch([1, 2, 2], batch, tokenizer, reward)
     assert columns.n_empty == 1

@@ -454,6 +454,11 @@ def test_prime_rl_s_advantage_function(
     assert found == [row[: len(own)].tolist() for row, own in zip(expected, ids, strict=True)]
     rollouts[0] |= {"info": {"image_id": 0}, "answer": "1"}
     assert not any(advantages(inputs, tokenizer=tokenizer, **world)[0])  # 0 is an id, which this truth does not know
+    wrong = SimpleNamespace(rollouts=[rollouts[0]] * 16, completion_lengths=[len(ids[0])] * 16)
+    for _ in range(3):
+        advantages(wrong, tokenizer=tokenizer, **world)
+    with pytest.raises(InputError, match="64 consecutive rows have no reward"):
+        advantages(wrong, tokenizer=tokenizer, **world)
     inputs.completion_lengths = [1, 2]
     with pytest.raises(InputError, match="tokens in a completion of 1"):
         advantages(inputs, tokenizer=tokenizer, **world)
