@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,22 +196,36 @@ def test_custom_reward_function_is_loaded_by_verl(truth_file: Path, vocabulary_f
     assert (found["score"], found["scapo/errors"]) == (0.0, 1.0)
 
 
-def test_a_truth_of_another_data_set_ends_the_run(
-    truth_file: Path, vocabulary_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checks the count of consecutive faulty rows in a process. verl scores row by row, and a valid row resets the
-    count.
-    """
-    monkeypatch.setattr(loop, "MOST_FAULTY", 3)
-    monkeypatch.setattr(loop, "_faulty_in_a_row", 0)
+def test_a_truth_of_another_data_set_ends_the_run(loop_config: Any, tokenizer: Any) -> None:
+    """Checks that the error is raised in the trainer, because verl omits groups with an error in the agent loop."""
+    ids = tokenizer.encode("A dog is near the tree.")
+    unrewarded = OmegaConf.merge(loop_config, {"reward": {"r_reg": 0.0}})
+    nothing = tokenizer.encode("The street.")  # no label
+    estimator = partial(compute_advantage, adv_estimator="scapo")
 
-    def score(image: str) -> float:
-        given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
-        return adapter.compute_score("coco", "A dog.", None, {"image_id": image}, **given)["score"]
+    def batch(*rows: tuple[str, list[int]], uid: str = "aabb") -> DataProto:
+        fields = [run(agent_loop(unrewarded, tokenizer, own), image).as_dict() for image, own in rows]
+        names = {"token_level_rewards": "rm_scores", "response_mask": "response_mask"}
+        tensors = {
+            name: torch.nested.as_nested_tensor([row[key] for row in fields], layout=torch.jagged).to_padded_tensor(0)
+            for name, key in names.items()
+        }
+        return DataProto(TensorDict(tensors, batch_size=len(rows)), {"uid": np.array([*uid], dtype=object)})
 
-    assert [score(image) for image in ("x", "y", "1", "x", "y")] == [0.0, 0.0, 1.0, 0.0, 0.0]
-    with pytest.raises(InputError, match=r"3 consecutive rows have no reward; the last: .*unknown image id 'z'"):
-        score("z")
+    wrong = [(image, ids) for image in ("x", "x", "y", "y")]
+    for rows in ([*wrong[:3], ("1", ids)], [("1", nothing)] * 4, [*wrong[:3], ("1", nothing)]):
+        assert not estimator(batch(*rows)).batch["advantages"][:3].any()
+    assert not estimator(batch(*wrong, uid="aaaa")).batch["advantages"].any()
+    with pytest.raises(InputError, match="none of the 4 rows in the batch has a reward"):
+        estimator(batch(*wrong))
+
+
+def test_scoring_faulty_rows_does_not_omit_their_groups(truth_file: Path, vocabulary_file: Path) -> None:
+    given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
+    scores = [
+        adapter.compute_score("coco", "A dog.", None, {"image_id": "x"}, **given) for _ in range(loop.MOST_FAULTY + 1)
+    ]
+    assert {(row["score"], row["scapo/errors"]) for row in scores} == {(0.0, 1.0)}
 
 
 def test_rewards_on_last_tokens_only_are_refused() -> None:
