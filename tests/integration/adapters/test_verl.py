@@ -263,6 +263,8 @@ def test_the_example_writes_a_data_set_and_a_command_that_verl_understands(tmp_p
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra.compose("ppo_trainer", overrides=overrides)  # refuses a key that verl does not have
     assert config.algorithm.adv_estimator == "scapo"
+    assert config.data.max_prompt_length >= 4000  # an image of Qwen2.5-VL has thousands of tokens
+    assert not config.trainer.val_before_train
     agent = config.actor_rollout_ref.rollout.agent
     assert agent.default_agent_loop == "scapo"
     assert Path(agent.agent_loop_config_path).exists()
