@@ -19,7 +19,6 @@ import torch
 
 from scapo_eval import InputError, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
 
-
 SHORTEST = 8
 """Least number of characters at the end of a prompt by which the end of the prompt is found in a query."""
 

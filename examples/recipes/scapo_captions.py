@@ -42,7 +42,7 @@ class CaptionTaskConfig(vf.TaskConfig):
 
 
 class CaptionConfig(vf.TasksetConfig):
-    """Settings of the task set: the prompts and the task. vf-eval creates them from the id alone before it sets them."""
+    """Settings of the task set. They need defaults, because vf-eval creates them from the id before it sets them."""
 
     data: Path = Path()
     task: CaptionTaskConfig = CaptionTaskConfig()

@@ -91,8 +91,8 @@ def compute_scapo_advantage(
     faulty = ((token_level_rewards == 0) & torch.signbit(token_level_rewards) | (response_mask == 0)).all(dim=1)
     if index is not None and len(set(index)) > 1 and faulty.all() and response_mask.any():
         raise InputError(
-            f"none of the {len(faulty)} rows in the batch has a reward, because the ground truth does not contain their "
-            "images; the workers' logs name the image ids"
+            f"none of the {len(faulty)} rows in the batch has a reward, because the ground truth does not contain "
+            "their images; the workers' logs name the image ids"
         )
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MOST_FAULTY = 64
 """Number of consecutive faulty rows after which a function that scores rows or groups of one image raises an error."""
+
+_BEHAVIOR = "behavior_"
+"""Prefix of the sums of :func:`~scapo_eval.rewarding.monitor.behavior_sums` among those of :func:`log_sums`."""
 
 _faulty_in_a_row = 0
 
@@ -79,8 +82,8 @@ def advantages_for_batch(
     """
     if mask is None and finished is None and (eos != "zero" or truncated == "mask") and _matrix(token_ids) is not None:
         raise InputError(
-            f"eos='{eos}' and truncated='{truncated}' depend on whether a response ended, which padded token ids do not "
-            "show: pass mask or finished"
+            f"eos='{eos}' and truncated='{truncated}' depend on whether a response ended, which padded token ids "
+            "do not show: pass mask or finished"
         )
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
@@ -122,18 +125,43 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         >>> metrics["scapo/reward"], metrics["scapo/hallucinated"], metrics["scapo/errors"]
         (0.0, 0.5, 0.0)
     """
-    n = max(len(columns), 1)
-    sums = {
-        "reward": columns.reward.sum(),
-        "generated": columns.generated.sum(),
-        "hallucinated": columns.hallucinated.sum(),
-        "covered": columns.covered.sum(),
-        "subsentences": len(columns.reward),
-        "empty": columns.n_empty,
-        "errors": columns.n_errors,
+    return metrics_of_sums([log_sums(columns)])
+
+
+def log_sums(columns: RewardColumns) -> dict[str, float]:
+    """Returns the sums from which :func:`metrics_of_sums` computes the metrics of several batches or processes."""
+    return {
+        "reward": float(columns.reward.sum()),
+        "generated": float(columns.generated.sum()),
+        "hallucinated": float(columns.hallucinated.sum()),
+        "covered": float(columns.covered.sum()),
+        "subsentences": float(len(columns.reward)),
+        "empty": float(columns.n_empty),
+        "errors": float(columns.n_errors),
+        **{f"{_BEHAVIOR}{name}": value for name, value in behavior_sums(columns).items()},
     }
-    means = {name: float(value) / n for name, value in sums.items()}
-    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior_sums(columns))).items()}
+
+
+def metrics_of_sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the metrics of :func:`log_metrics` for the responses in all parts.
+
+    Args:
+        parts: Results of :func:`log_sums`, one for each batch or process.
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import log_sums, metrics_of_sums
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]})
+        >>> parts = [log_sums(reward.batch([7] * n, ["A cat."] * n)) for n in (1, 3)]
+        >>> metrics_of_sums(parts)["scapo/hallucinated"]
+        1.0
+    """
+    sums = dict[str, float]()
+    for part in parts:
+        sums |= {name: sums.get(name, 0.0) + value for name, value in part.items()}
+    behavior = {name.removeprefix(_BEHAVIOR): sums.pop(name) for name in [*sums] if name.startswith(_BEHAVIOR)}
+    means = {name: value / max(behavior["responses"], 1) for name, value in sums.items()}
+    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior)).items()}
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
@@ -156,8 +184,9 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
 
 def count_faulty(columns: RewardColumns) -> None:
     """Counts consecutive faulty rows in this process, for libraries that pass single rows or groups of one image.
-    A group counts as its number of rows, but no single group reaches the limit. (For a batch of several images without
-    a valid row, the reward itself raises an error; see :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
+
+    A group counts as its number of rows, but no single group reaches the limit. For a batch of several images without a
+    valid row, the reward itself raises an error; see :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
 
     Raises:
         InputError: If MOST_FAULTY consecutive rows were faulty, which means that the ground truth belongs to another

@@ -27,6 +27,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from scapo_eval import InputError
+from scapo_eval.conformance import main
 from scapo_eval.integrations import verl as adapter
 from scapo_eval.rewarding import batch as loop
 from scapo_eval.rewarding.tokens import decode_with_offsets
@@ -138,6 +139,11 @@ def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
     assert torch.equal(advantages, padded("rm_scores"))
     assert set(advantages[0].tolist()) >= {1.0, -1.0, 0.0}  # not constant inside one response
     assert torch.equal(data.batch["returns"], advantages)
+
+
+def test_the_conformance_check_runs_the_agent_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verl"]) == 0
+    assert "agent loop and estimator: 50 tokens, 0 wrong" in capsys.readouterr().out
 
 
 def test_verl_s_policy_loss_takes_the_token_advantages(loop_config: Any, tokenizer: Any) -> None:
