@@ -246,7 +246,7 @@ def check_verl(folder: Path) -> CheckResult:
         loop = ScapoAgentLoop(
             trainer_config=DictConfigWrap(config=config), server_manager=Server(), tokenizer=case.tokenizer,
             processor=None, hf_model_type="qwen2", dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data),
-            **case.files,
+            truth=case.files["truth"], vocabulary=case.files["vocabulary"],
         )  # fmt: skip
         prompt = [{"role": "user", "content": "A dog"}]
         return [(await loop.run({}, raw_prompt=prompt, extra_info={"image_id": k})).as_dict() for k in case.images]
