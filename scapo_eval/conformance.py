@@ -218,15 +218,46 @@ class _Case(NamedTuple):
 
 
 def check_verl(folder: Path) -> CheckResult:
-    """Checks the token rewards that verl's estimator returns. The estimator is looked up by its name."""
+    """Checks the credits of responses after the agent loop and the estimator have processed them. The agent loop's
+    server returns given responses, and the estimator is looked up by its name.
+    """
+    import asyncio
+
+    from omegaconf import OmegaConf
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.workers.rollout.replica import TokenOutput
+
+    from .integrations.verl_agent import ScapoAgentLoop
 
     case = _Case.of(folder)
-    mask = (case.padded([[1.0] * len(own) for own in case.ids]) > 0).float()
+    case.tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}{% endfor %}"
+    left = iter(case.ids)
+
+    class Server:
+        async def generate(self, **_: Any) -> TokenOutput:
+            ids = next(left)
+            return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids))
+
+    async def generate() -> list[dict[str, Any]]:
+        rollout = {"prompt_length": 64, "response_length": 64, "multi_turn": {}}
+        config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "model": {}}, "data": {}})
+        loop = ScapoAgentLoop(
+            trainer_config=DictConfigWrap(config=config), server_manager=Server(), tokenizer=case.tokenizer,
+            processor=None, hf_model_type="qwen2", dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data),
+            truth=case.files["truth"], vocabulary=case.files["vocabulary"],
+        )  # fmt: skip
+        prompt = [{"role": "user", "content": "A dog"}]
+        return [(await loop.run({}, raw_prompt=prompt, extra_info={"image_id": k})).as_dict() for k in case.images]
+
+    rows = asyncio.run(generate())
     advantages, _returns = get_adv_estimator_fn("scapo")(
-        token_level_rewards=case.padded([own.tolist() for own in case.due]), response_mask=mask
+        token_level_rewards=case.padded([row["rm_scores"].tolist() for row in rows]),
+        response_mask=case.padded([row["response_mask"].tolist() for row in rows]),
+        index=case.images,
     )
-    return case.outcome(advantages.numpy(), f"verl {metadata.version('verl')}, the estimator")
+    return case.outcome(advantages.numpy(), f"verl {metadata.version('verl')}, agent loop and estimator")
 
 
 def check_skyrl(folder: Path) -> CheckResult:
@@ -241,7 +272,10 @@ def check_skyrl(folder: Path) -> CheckResult:
     class Generator:
         async def generate(self, _: Any) -> Any:
             stops = ["stop" if own[-1] == case.tokenizer.eos_token_id else "length" for own in case.ids]
-            return {"response_ids": case.ids, "rewards": [0.0] * len(case.ids), "stop_reasons": stops}
+            masks = [[1] * len(own) for own in case.ids]
+            return {
+                "response_ids": case.ids, "rewards": [0.0] * len(masks), "loss_masks": masks, "stop_reasons": stops
+            }  # fmt: skip
 
     batch = {"prompts": [[]] * len(case.ids), "env_extras": [{"image_id": image} for image in case.images]}
     output = asyncio.run(ScapoGenerator(Generator(), case.tokenizer, load_reward(**case.files)).generate(batch))
@@ -251,21 +285,33 @@ def check_skyrl(folder: Path) -> CheckResult:
 
 
 def check_slime(folder: Path) -> CheckResult:
-    """Checks the credits of the reward function after the advantage function has processed them. The advantage function
-    is loaded by its path, as in slime.
+    """Checks the credits of the reward function after the advantage function has processed them. Both are loaded by
+    their paths, as in slime.
     """
+    import asyncio
+    from types import SimpleNamespace
+
     import torch
     from slime.utils.misc import load_function
 
-    from .integrations import slime as adapter
-    from .rewarding.batch import advantages_for_batch, load_reward
-
     case = _Case.of(folder)
-    found, _ = advantages_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
-    rewards = [adapter.CreditedReward(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
+    os.environ |= {"SCAPO_TRUTH": case.files["truth"], "SCAPO_VOCABULARY": case.files["vocabulary"]}
+    case.tokenizer.save_pretrained(folder / "policy")
+    reward = load_function("scapo_eval.integrations.slime.reward")
+    args = SimpleNamespace(hf_checkpoint=str(folder / "policy"))
+
+    async def credited(image: str, ids: list[int]) -> Any:
+        status = "completed" if ids[-1] == case.tokenizer.eos_token_id else "truncated"
+        prompt = case.tokenizer.encode("A dog")
+        sample = SimpleNamespace(
+            tokens=[*prompt, *ids], response_length=len(ids), status=status, metadata={"image_id": image}
+        )
+        return await reward(args, sample)
+
+    rewards = [asyncio.run(credited(image, ids)) for image, ids in zip(case.images, case.ids, strict=True)]
     data: dict[str, Any] = {"rewards": rewards, "kl": [torch.zeros(len(ids)) for ids in case.ids]}
     load_function("scapo_eval.integrations.slime.advantages")(None, data)
-    return case.outcome([own.numpy() for own in data["advantages"]], "slime, the advantage function")
+    return case.outcome([own.numpy() for own in data["advantages"]], "slime, reward and advantage functions")
 
 
 def check_easyr1(folder: Path) -> CheckResult:

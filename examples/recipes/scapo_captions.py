@@ -1,6 +1,6 @@
 """verifiers (0.4): descriptions of images as a taskset that SCAPO's reward scores.
 
-    PYTHONPATH=examples/recipes eval scapo-captions --env.taskset.data images.jsonl \
+    PYTHONPATH=examples/recipes vf-eval scapo-captions --env.taskset.data images.jsonl \
         --env.taskset.task.truth truth.npz --env.taskset.task.vocabulary dopa160 ...
 
 Each line of the data has ``image_id``, ``image`` (a file beside the data, or a URL) and, if it differs from PROMPT,
@@ -20,7 +20,7 @@ from pathlib import Path
 import verifiers.v1 as vf
 from pydantic import Field
 
-from scapo_eval import RewardConfig, SubsentenceReward
+from scapo_eval import InputError, RewardConfig, SubsentenceReward
 
 __all__ = ["CaptionTaskset"]  # how verifiers finds the taskset
 
@@ -36,16 +36,16 @@ class CaptionData(vf.TaskData):
 class CaptionTaskConfig(vf.TaskConfig):
     """The reward: ground truth and vocabulary as files or names, and the fields of RewardConfig."""
 
-    truth: str
+    truth: str = ""
     vocabulary: str = "coco80"
     reward: dict[str, float | str | bool] = Field(default_factory=dict)
 
 
 class CaptionConfig(vf.TasksetConfig):
-    """Settings of the task set: the prompts and the task."""
+    """Settings of the task set. They need defaults, because vf-eval creates them from the id before it sets them."""
 
-    data: Path
-    task: CaptionTaskConfig
+    data: Path = Path()
+    task: CaptionTaskConfig = CaptionTaskConfig()
 
 
 @cache
@@ -72,6 +72,8 @@ class CaptionTaskset(vf.Taskset[CaptionTask, CaptionConfig]):
 
     def load(self) -> Iterator[CaptionTask]:
         """Yields one task per line of the data."""
+        if self.config.data == Path() or not self.config.task.truth:
+            raise InputError("set --env.taskset.data and --env.taskset.task.truth")
         for line in self.config.data.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             content = [

@@ -51,8 +51,11 @@ class RayEngine(CountingEngine["ray.data.Dataset"]):
 
     def spread(self, parts: Any) -> ray.data.Dataset:
         """Implements ``spread`` of :class:`CountingEngine`."""
-        most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
-        return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
+        if not ray.is_initialized():
+            _connect(None)
+        with _ray_errors():
+            most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
+            return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
 
     def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
         """Implements ``counts`` of :class:`CountingEngine`. Tables are summed as they arrive."""
@@ -96,13 +99,7 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     if quiet:
         ray.data.DataContext.get_current().enable_progress_bars = False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # warnings about future changes of Ray
-            dashboard = False if not address else None
-            ray.init(address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=dashboard)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ScapoError(f"no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
+    _connect(address)
     try:
         with resampled_by(_engine.resampled):
             yield
@@ -147,6 +144,16 @@ def reward(
         batch_size=None,
         concurrency=workers,
     )
+
+
+def _connect(address: str | None) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # warnings about future changes of Ray
+            dashboard = False if not address else None
+            ray.init(address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=dashboard)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ScapoError(f"no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
 
 
 @lru_cache(maxsize=4)

@@ -20,7 +20,8 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as sql
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
 except ImportError:
     raise MissingExtra("spark", "the engine spark (scapo_eval.distributed.spark)") from None
 
@@ -104,13 +105,13 @@ def reward(
     """
     check_reward_columns(_engine.checked_columns(responses), image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)
-    schema = pa.schema([*to_arrow_schema(responses.schema), *reward_fields()])
+    schema = StructType([*responses.schema.fields, *from_arrow_schema(pa.schema(reward_fields())).fields])
 
     def rewarded(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             yield from with_rewards(shared.value, batch, image_id, response).to_batches()
 
-    return responses.mapInArrow(rewarded, from_arrow_schema(schema))
+    return responses.mapInArrow(rewarded, schema)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError
-from ..rewarding.batch import advantages_for_batch, log_metrics, reward_from_environment
+from ..rewarding.batch import advantages_for_batch, log_sums, metrics_of_sums, reward_from_environment
+from ..rewarding.reward import RewardColumns
 
 try:
     import torch
+    from accelerate.utils import gather_object
     from swift.rewards import ORM, orms
     from swift.rlhf_trainers import GRPOTrainer
     from swift.trainers import TrainerFactory
@@ -30,6 +32,9 @@ except ImportError as error:
 
 IMAGE_ID = "image_id"
 """Dataset column with the image id of each prompt."""
+
+LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo")
+"""Loss types of ms-swift that multiply the ratio of each token by its advantage."""
 
 IGNORED = -100
 """Label of tokens that were not generated."""
@@ -49,7 +54,15 @@ class ScapoReward(ORM):  # type: ignore[misc, unused-ignore]
 
 
 class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """GRPOTrainer that uses subsentence rewards as token advantages, without group statistics."""
+    """GRPOTrainer that uses subsentence rewards as token advantages, without group statistics.
+
+    Raises:
+        InputError: If a setting would discard or change the advantages of single tokens.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse_traps(kwargs["args"])
+        super().__init__(*args, **kwargs)
 
     def _postprocess_batch(self, samples: list[Any], batch_encoded_inputs: list[dict[str, Any]]) -> None:
         """Replaces ms-swift's advantages, which are equal for all tokens of a response, with SCAPO's token advantages.
@@ -58,23 +71,49 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             samples: Encoded GRPOSamples with ``encoded["input_ids"]``, with ``encoded["labels"]`` (IGNORED for tokens
                 that the policy did not generate), and with the dataset's columns in ``extra``.
             batch_encoded_inputs: Micro-batches of the samples, each with a ``grpo_batch``.
-
-        Raises:
-            InputError: If liger's loss is enabled.
         """
-        if getattr(self, "use_liger_loss", False) or getattr(getattr(self, "args", None), "use_liger_kernel", False):
-            raise InputError("use_liger_kernel averages the advantages over each response; switch it off")
         super()._postprocess_batch(samples, batch_encoded_inputs)
-        mode = "train" if self.model.training else "eval"
+        sums = []
         for chunk, encoded in zip(self.split_by_mini_batches(samples), batch_encoded_inputs, strict=True):
             batch = encoded["grpo_batch"]
-            batch.advantages, metrics = token_advantages(chunk, batch.completion_mask, self.template.tokenizer)
-            for name, value in metrics.items():
-                self._metrics[mode][name].append(value)
+            batch.advantages, columns = token_advantages(chunk, batch.completion_mask, self.template.tokenizer)
+            sums.append(log_sums(columns))
+        mode = "train" if self.model.training else "eval"
+        for name, value in metrics_of_sums(gather_object(sums)).items():
+            self._metrics[mode][name].append(value)
 
 
-def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns the token advantages of a micro-batch, and metrics for the log.
+def _refuse_traps(args: Any) -> None:
+    """Rejects settings that would make ms-swift discard or change the token credits."""
+    for name, trap, reason in (
+        ("use_liger_kernel", args.use_liger_kernel, "averages the advantages over each response; switch it off"),
+        (
+            "loss_type",
+            args.loss_type not in LOSSES,
+            f"changes the token advantages; use one of {', '.join(LOSSES)}",
+        ),
+        (
+            "importance_sampling_level",
+            args.importance_sampling_level != "token",
+            "gives all tokens of a response one ratio; set it to token",
+        ),
+        (
+            "kl_in_reward",
+            args.kl_in_reward and args.beta,
+            "takes the KL term out of the loss and adds it to the rewards, which are not used; set it to false",
+        ),
+        (
+            "off_policy_sequence_mask_delta",
+            args.off_policy_sequence_mask_delta is not None,
+            "omits responses by the advantage of the whole response; do not set it",
+        ),
+    ):
+        if trap:
+            raise InputError(f"{name}={getattr(args, name)} {reason}")
+
+
+def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, RewardColumns]:
+    """Returns the token advantages of a micro-batch, and the rewards of its responses.
 
     Args:
         samples: Encoded GRPOSamples of the n responses.
@@ -83,8 +122,7 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
         tokenizer: Tokenizer of the policy.
 
     Returns:
-        (n, T) float32 advantages, which are 0 for tokens outside the mask, and a mapping from the names of the metrics
-        to their values.
+        (n, T) float32 advantages, which are 0 for tokens outside the mask, and the rewards of the n responses.
 
     Raises:
         InputError: If an image id is missing, or the numbers of generated tokens in the mask and in the samples differ.
@@ -105,7 +143,7 @@ def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> 
     advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
     flat = [row[: len(tokens)] for row, tokens in zip(padded, ids, strict=True)]
     advantages[mask] = torch.from_numpy(np.concatenate(flat)).to(mask.device)
-    return advantages, log_metrics(columns)
+    return advantages, columns
 
 
 def _generated(sample: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

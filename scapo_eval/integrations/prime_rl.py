@@ -9,7 +9,7 @@ completion token::
     kwargs = { truth = "truth.npz", vocabulary = "dopa160", tokenizer = "Qwen/Qwen2.5-VL-7B-Instruct" }
 
 Each rollout must contain its image id, either as ``image_id`` in ``info`` or as its ``answer``. Only single-turn
-rollouts are supported.
+rollouts are supported. An advantage function cannot log metrics in prime-rl, so SCAPO's metrics are not logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..base.errors import InputError
-from ..rewarding.batch import advantages_for_batch, load_reward
+from ..rewarding.batch import advantages_for_batch, count_faulty, load_reward
 from ..rewarding.functions import IMAGE_ID, image_id_of
 
 
@@ -43,8 +43,8 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
         For each rollout, a list with one float per completion token.
 
     Raises:
-        InputError: If an image id is missing, a rollout has several turns, or the length of a completion differs from
-            its number of tokens.
+        InputError: If an image id is missing, a rollout has several turns, the length of a completion differs from its
+            number of tokens, or too many consecutive rollouts are faulty.
     """
     images, ids, finished = list[object](), list[list[int]](), list[bool]()
     for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):
@@ -64,5 +64,6 @@ def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer
         finished.append(not (step.get("is_truncated") or step["tokens"].get("is_truncated")))
     reward = load_reward(truth, vocabulary, **settings)
     policy = _tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    padded, _ = advantages_for_batch(images, ids, policy, reward, finished=finished)
+    padded, columns = advantages_for_batch(images, ids, policy, reward, finished=finished)
+    count_faulty(columns)
     return [row[: len(tokens)].tolist() for row, tokens in zip(padded, ids, strict=True)]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
-from ..rewarding.batch import advantages_for_batch, log_metrics
+from ..rewarding.batch import advantages_for_batch, log_sums, metrics_of_sums
 from ..rewarding.functions import RewardFunction, totals
 from ..rewarding.reward import SubsentenceReward
 from ..rewarding.token_credit import Eos, Truncated
@@ -24,6 +24,7 @@ from ..rewarding.token_credit import Eos, Truncated
 try:
     import torch
     import trl
+    from accelerate.utils import gather_object
     from trl import GRPOConfig, GRPOTrainer
 except ImportError as error:
     raise MissingExtra("trl", "the TRL adapter") from error
@@ -50,6 +51,11 @@ _PAPER = {
     "use_bias_correction_kl": False,
     "remove_unused_columns": False,  # keep image_id for the reward
 }
+
+_TOOLS = (
+    "TRL passes the results of tools to the reward as if the model had written them; compute the credit with "
+    "advantages_for_batch(..., mask=...) in your own loop"
+)
 
 
 def scapo_config(**settings: Any) -> GRPOConfig:
@@ -90,11 +96,12 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         args: Configuration of the trainer; see :func:`scapo_config`.
         kwargs: Additional arguments of GRPOTrainer.
 
-    TRL's log contains the metrics of :func:`~scapo_eval.rewarding.batch.log_metrics`, including ``scapo/errors``.
+    TRL's log contains the metrics of :func:`~scapo_eval.rewarding.batch.log_metrics` over all processes, including
+    ``scapo/errors``.
 
     Raises:
-        InputError: If TRL lacks a method that this class extends, or a setting (the loss, the liger kernel) requires
-            one advantage per response.
+        InputError: If TRL lacks a method that this class extends, a setting (the loss, the liger kernel) requires one
+            advantage per response, or completions contain tokens of tools.
     """
 
     def __init__(
@@ -110,6 +117,8 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         _probe()
         args = args or scapo_config()
         _refuse_traps(args)
+        if given := [name for name in ("tools", "environment_factory") if kwargs.get(name)]:
+            raise InputError(f"ScapoTrainer does not support {given[0]}: {_TOOLS}")
         self._advantages = partial(advantages_for_batch, reward=reward, eos=eos, truncated=truncated)
         further = list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else [reward_funcs]
         further = [function for function in further if function is not None]
@@ -135,13 +144,15 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             finished=[len(ids) > 0 and ids[-1] in ends for ids in completion_ids_list],
         )
         mode = "train" if self.model.training else "eval"
-        for name, value in log_metrics(self._scapo_columns).items():
+        for name, value in metrics_of_sums(gather_object([log_sums(self._scapo_columns)])).items():
             self._metrics[mode][name].append(value)
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Replaces TRL's advantages (one per completion) with (B, T) token advantages."""
         output = super()._generate_and_score_completions(inputs)
+        if output.get("tool_mask") is not None:
+            raise InputError(f"rollout_func returned env_mask: {_TOOLS}")
         mask = output["completion_mask"]
         advantages = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         token_advantages = torch.from_numpy(self._scapo_advantages)

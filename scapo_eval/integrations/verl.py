@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
-from ..rewarding.batch import load_reward, row_metrics
+from ..rewarding.batch import load_reward, log_metrics
 
 try:
     import torch
@@ -21,6 +21,11 @@ except ImportError as error:
 
 IMAGE_ID = "image_id"
 """Key in ``extra_info`` for the image id of each prompt."""
+
+FAULTY = -0.0
+"""Reward of each token in a faulty row. Its sign bit tells the estimator, which gets only rewards, about the fault. An
+error in the agent loop would not end the run, because verl only omits the group.
+"""
 
 
 def image_id_of(extra_info: Any) -> object:
@@ -57,21 +62,22 @@ def compute_score(
     verl passes for reward models, are ignored.
 
     Returns:
-        A mapping with the ``score`` and with the metrics of :func:`~scapo_eval.rewarding.batch.row_metrics`, which verl
-        logs.
+        A mapping with the ``score`` and with the metrics of :func:`~scapo_eval.rewarding.batch.log_metrics`, which verl
+        logs in validation only. A faulty row has the score 0.
     """
     columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
-    return {"score": float(columns.total[0]), **row_metrics(columns)}
+    return {"score": float(columns.total[0]), **log_metrics(columns)}
 
 
 def compute_scapo_advantage(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any = None, **_: Any
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Any = None, config: Any = None, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes the advantages of the estimator ``scapo``, which are the token rewards without group statistics.
 
     Args:
         token_level_rewards: (B, T) reward of each token.
         response_mask: (B, T) mask, which is 1 for tokens of the response and 0 for padding.
+        index: (B,) ids of the prompts.
         config: Configuration from verl, which is not used.
 
     Returns:
@@ -79,8 +85,15 @@ def compute_scapo_advantage(
 
     Raises:
         InputError: If all rewards are on the last tokens of the responses, which means that the agent loop ``scapo`` is
-            not used.
+            not used, or if all rows of several prompts are faulty, which means that the ground truth belongs to another
+            data set.
     """
+    faulty = ((token_level_rewards == 0) & torch.signbit(token_level_rewards) | (response_mask == 0)).all(dim=1)
+    if index is not None and len(set(index)) > 1 and faulty.all() and response_mask.any():
+        raise InputError(
+            f"none of the {len(faulty)} rows in the batch has a reward, because the ground truth does not contain "
+            "their images; the workers' logs name the image ids"
+        )
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
     # a response with a single token is not evidence, because this token is also the last one

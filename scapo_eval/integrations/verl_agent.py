@@ -9,10 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..base.errors import MissingExtra
-from ..rewarding.batch import advantages_for_batch, load_reward, row_metrics
+from ..rewarding.batch import advantages_for_batch, load_reward, log_metrics
 from ..rewarding.token_credit import Eos, Truncated
-from .verl import image_id_of
+from .verl import FAULTY, image_id_of
 
 try:
     import torch
@@ -81,9 +83,10 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
             extra_info: Field ``extra_info`` of the dataset row, which must contain ``image_id``.
         """
         advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
+        rewards = np.full_like(advantages[0], FAULTY) if columns.errors else advantages[0] + 0.0  # no other -0.0
         total = float(columns.total[0])
         given = {name: getattr(output, name) for name in output.model_fields_set}
         # verl computes no reward if one exists
-        scored = ScapoOutput(**{**given, "reward_score": total}, token_rewards=advantages[0].tolist())
-        scored.extra_fields["reward_extra_info"] = {"score": total, **row_metrics(columns)}
+        scored = ScapoOutput(**{**given, "reward_score": total}, token_rewards=rewards.tolist())
+        scored.extra_fields["reward_extra_info"] = {"score": total, **log_metrics(columns)}
         return scored

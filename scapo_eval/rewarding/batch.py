@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import torch
 
 MOST_FAULTY = 64
-"""Number of consecutive faulty rows after which a reward function that scores row by row raises an error."""
+"""Number of consecutive faulty rows after which a function that scores rows or groups of one image raises an error."""
+
+_BEHAVIOR = "behavior_"
+"""Prefix of the sums of :func:`~scapo_eval.rewarding.monitor.behavior_sums` among those of :func:`log_sums`."""
 
 _faulty_in_a_row = 0
 
@@ -48,10 +51,11 @@ def advantages_for_batch(
             ``mask`` marks the generated tokens.
         tokenizer: Tokenizer that generated the ids; see :func:`scapo_eval.rewarding.tokens.decode_with_offsets`.
         reward: Reward that scores the responses.
-        mask: (B, T) mask that is true for generated tokens. The mask is required only if the padding token is not a
-            special token, because special tokens never get credit.
+        mask: (B, T) mask that is true for generated tokens. The mask is required if the padding token is not a special
+            token. Special tokens never get credit for a piece.
         finished: (B,) booleans, which are true for responses that ended on their own. By default, a response counts as
-            finished if a special token follows its text.
+            finished if a generated special token follows its text. For a padded array, ``eos`` other than ``zero`` and
+            ``truncated="mask"`` therefore require ``mask`` or ``finished``.
         eos: Credit for the end-of-sequence token; see
             :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         truncated: Treatment of the last piece of an unfinished response; see
@@ -62,7 +66,8 @@ def advantages_for_batch(
         batch. Padding and special tokens have the advantage 0. The rewards can be passed to :func:`log_metrics`.
 
     Raises:
-        InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``.
+        InputError: If a row is faulty and ``reward`` was created without ``on_error="zero"``, or if ``mask`` or
+            ``finished`` is required and missing.
 
     Example:
         >>> from tokenizers import Tokenizer, decoders, models
@@ -75,6 +80,11 @@ def advantages_for_batch(
         >>> advantages.tolist(), columns.total.tolist()
         ([[1.0, 1.0], [-1.0, -1.0]], [1.0, -1.0])
     """
+    if mask is None and finished is None and (eos != "zero" or truncated == "mask") and _matrix(token_ids) is not None:
+        raise InputError(
+            f"eos='{eos}' and truncated='{truncated}' depend on whether a response ended, which padded token ids "
+            "do not show: pass mask or finished"
+        )
     ids, generated = _padded(token_ids, mask)
     indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
     texts, spans = decode_flat(tokenizer, ids[generated], indptr)
@@ -115,27 +125,51 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         >>> metrics["scapo/reward"], metrics["scapo/hallucinated"], metrics["scapo/errors"]
         (0.0, 0.5, 0.0)
     """
-    n = max(len(columns), 1)
-    sums = {
-        "reward": columns.reward.sum(),
-        "generated": columns.generated.sum(),
-        "hallucinated": columns.hallucinated.sum(),
-        "covered": columns.covered.sum(),
-        "subsentences": len(columns.reward),
-        "empty": columns.n_empty,
-        "errors": columns.n_errors,
+    return metrics_of_sums([log_sums(columns)])
+
+
+def log_sums(columns: RewardColumns) -> dict[str, float]:
+    """Returns the sums from which :func:`metrics_of_sums` computes the metrics of several batches or processes."""
+    return {
+        "reward": float(columns.reward.sum()),
+        "generated": float(columns.generated.sum()),
+        "hallucinated": float(columns.hallucinated.sum()),
+        "covered": float(columns.covered.sum()),
+        "subsentences": float(len(columns.reward)),
+        "empty": float(columns.n_empty),
+        "errors": float(columns.n_errors),
+        **{f"{_BEHAVIOR}{name}": value for name, value in behavior_sums(columns).items()},
     }
-    means = {name: float(value) / n for name, value in sums.items()}
-    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior_sums(columns))).items()}
+
+
+def metrics_of_sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the metrics of :func:`log_metrics` for the responses in all parts.
+
+    Args:
+        parts: Results of :func:`log_sums`, one for each batch or process.
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import log_sums, metrics_of_sums
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]})
+        >>> parts = [log_sums(reward.batch([7] * n, ["A cat."] * n)) for n in (1, 3)]
+        >>> metrics_of_sums(parts)["scapo/hallucinated"]
+        1.0
+    """
+    sums = dict[str, float]()
+    for part in parts:
+        sums |= {name: sums.get(name, 0.0) + value for name, value in part.items()}
+    behavior = {name.removeprefix(_BEHAVIOR): sums.pop(name) for name in [*sums] if name.startswith(_BEHAVIOR)}
+    means = {name: value / max(behavior["responses"], 1) for name, value in sums.items()}
+    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior)).items()}
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
-    """Returns the metrics of :func:`log_metrics` for a single response, for libraries that score row by row.
+    """Returns the metrics of :func:`log_metrics` for a single response, for libraries that score row by row and end
+    the run at an error.
 
     Raises:
-        InputError: If too many consecutive rows of this process were faulty, which means that the ground truth belongs
-            to another data set. (For a batch without a valid row, the reward itself raises an error; see
-            :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.)
+        InputError: If too many consecutive rows of this process were faulty; see :func:`count_faulty`.
 
     Example:
         >>> from scapo_eval import SubsentenceReward
@@ -144,11 +178,32 @@ def row_metrics(columns: RewardColumns) -> dict[str, float]:
         >>> row_metrics(reward.batch([7], ["There is a dog."]))["scapo/reward"]
         1.0
     """
-    global _faulty_in_a_row
-    _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
-    if _faulty_in_a_row >= MOST_FAULTY:
-        raise InputError(f"{MOST_FAULTY} consecutive rows have no reward; the last: {columns.errors[0]}")
+    count_faulty(columns)
     return log_metrics(columns)
+
+
+def count_faulty(columns: RewardColumns) -> None:
+    """Counts consecutive faulty rows in this process, for libraries that pass single rows or groups of one image.
+
+    A group counts as its number of rows, but no single group reaches the limit. For a batch of several images without a
+    valid row, the reward itself raises an error; see :class:`~scapo_eval.rewarding.reward.SubsentenceReward`.
+
+    Raises:
+        InputError: If MOST_FAULTY consecutive rows were faulty, which means that the ground truth belongs to another
+            data set.
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import count_faulty
+        >>> reward = SubsentenceReward("coco80", {7: ["dog"]}, on_error="zero")
+        >>> count_faulty(reward.batch([7], ["There is a dog."]))
+    """
+    global _faulty_in_a_row
+    faulty = len(columns.errors) == len(columns)
+    _faulty_in_a_row = _faulty_in_a_row + min(len(columns), MOST_FAULTY - 1) if faulty else 0
+    if columns.errors and _faulty_in_a_row >= MOST_FAULTY:
+        last = columns.errors[max(columns.errors)]
+        raise InputError(f"{_faulty_in_a_row} consecutive rows have no reward; the last: {last}")
 
 
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:

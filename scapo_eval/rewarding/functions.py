@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from ..files.json_text import parse_json
 from ..matching.vocabulary import VocabularyGiven
 from ..truths.oracles import AnyOracle
-from .batch import log_metrics
+from .batch import count_faulty, log_metrics
 from .reward import RewardColumns, RewardConfig, SubsentenceReward
 
 IMAGE_ID = "image_id"
@@ -96,7 +96,8 @@ class RewardFunction:
             For a single response, the result is one number, which is 0.0 if the response cannot be scored.
 
         Raises:
-            InputError: If the image id or the response is missing, or if a column is not a list.
+            InputError: If the image id or the response is missing, if a column is not a list, or if too many
+                consecutive rows are faulty; see :func:`~scapo_eval.rewarding.batch.count_faulty`.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
@@ -116,6 +117,7 @@ class RewardFunction:
 
     def _many(self, images: Sequence[object], completions: Sequence[Any], log: Any) -> list[float | None]:
         columns = self.reward.batch(images, [text_of_completion(completion) for completion in completions])
+        count_faulty(columns)
         if log is not None:
             for key, value in log_metrics(columns).items():
                 log(f"{self.__name__}/{key.removeprefix('scapo/')}", value)
@@ -130,7 +132,9 @@ class RewardFunction:
     def _one(self, image: object, response: object) -> float:
         if image is None:
             raise InputError(f"missing key '{IMAGE_ID}' beside the response")
-        return float(self.reward.batch([image], [response], whole=False).total[0])
+        columns = self.reward.batch([image], [response], whole=False)
+        count_faulty(columns)
+        return float(columns.total[0])
 
     def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
         """Returns the reward of one response. lighteval calls this method on its metrics, for which RewardFunction must

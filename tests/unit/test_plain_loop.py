@@ -128,6 +128,19 @@ def test_whether_a_response_ended_is_seen_from_its_tokens(
     assert not advantages[1].any()  # cut off: masked
 
 
+@pytest.mark.parametrize("settings", [{"eos": "own"}, {"eos": "last"}, {"truncated": "mask"}])
+def test_padding_does_not_show_whether_a_response_ended(
+    tokenizer: Any, reward: SubsentenceReward, batch: Any, settings: Any
+) -> None:
+    with pytest.raises(InputError, match="pass mask or finished"):
+        advantages_for_batch([1, 2, 2], batch, tokenizer, reward, **settings)
+    rows = [batch[0][: len(SENTENCES[0]) + 1], batch[1][:6], batch[2][:1]]
+    expected, _ = advantages_for_batch([1, 2, 2], rows, tokenizer, reward, **settings)
+    for given in ({"mask": batch != PAD}, {"finished": [True, False, True]}):
+        found, _ = advantages_for_batch([1, 2, 2], batch, tokenizer, reward, **given, **settings)
+        np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
+
+
 def test_single_rows_agree_with_the_readable_result(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
     advantages, columns = advantages_for_batch([1, 2, 2], batch, tokenizer, reward)
     assert columns.n_empty == 1
@@ -175,6 +188,25 @@ def test_openrlhf_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(found) == {"rewards", "scores", "extra_logs"}
     np.testing.assert_allclose(found["rewards"], [1.0, 2 / 3, 0.0], rtol=1e-6)
     assert found["extra_logs"]["hallucinated"].tolist() == [0, 1, 0]
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("said", ["A dog.<|im_end|>", "Is there a cat?<|im_end|>\n<|im_start|>assistant\nNo.", ""])
+def test_openrlhf_s_queries_repeat_placeholders_and_lack_long_beginnings(
+    turns: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch")
+    module = recipe("openrlhf_reward")
+    turn = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Is there a cat?<|im_end|>\n"
+    prompt = "A cat asks. " + turn * turns + "<|im_start|>assistant\n"
+    expanded = prompt.replace("<|image_pad|>", "<|image_pad|>" * 4)
+    for query in (prompt, expanded, prompt[20:]):
+        assert module.response_of(query + said, prompt) == said
+    assert not caplog.records
+    with pytest.raises(InputError, match="does not contain the end of its prompt"):
+        module.reward_func(["<|user|>Is there a cat? Yes.\n"], [prompt], ["1"])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_easyr1_recipe(world: Path) -> None:

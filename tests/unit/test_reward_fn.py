@@ -11,6 +11,7 @@ import pytest
 
 from scapo_eval import InputError, RewardConfig, SubsentenceReward, integrations, reward_fn
 from scapo_eval.conformance import CHECKS, CheckResult, main
+from scapo_eval.rewarding import batch
 
 TRUTH = {"0": ["cow"], "1": ["dog", "bench"], "2": ["cat"]}
 
@@ -109,6 +110,22 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         SubsentenceReward("coco81", TRUTH)
     with pytest.raises(InputError, match=r"nothing\.json"):
         SubsentenceReward("coco80", tmp_path / "nothing.json")
+
+
+def test_a_truth_of_another_data_set_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_faulty_in_a_row", 0)
+    score = reward_fn("coco80", TRUTH)
+    group = {"completions": ["A dog."] * 16, "infos": [{"image_id": "unknown"}] * 16}
+    row = {"completion": "A dog.", "info": {"image_id": "unknown"}}
+    for given, calls in ((row, batch.MOST_FAULTY), (group, batch.MOST_FAULTY // 16)):
+        assert score(completion="A dog.", info={"image_id": "1"}) == 1.0
+        for _ in range(calls - 1):
+            score(**given)
+        with pytest.raises(InputError, match=r"64 consecutive rows have no reward; the last: .*'unknown'"):
+            score(**given)
+        score(completions=["A dog."] * 2, infos=[{"image_id": "unknown"}, {"image_id": "1"}])
+        score(completions=["A dog."] * 100, infos=[{"image_id": "unknown"}] * 100)  # a single image
+        score(completions=[], infos=[])
 
 
 def test_an_explanation_says_why() -> None:

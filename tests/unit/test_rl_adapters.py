@@ -12,7 +12,7 @@ import json
 import pickle
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from scapo_eval import InputError
+from scapo_eval import InputError, conformance
 from scapo_eval.rewarding import batch as loop
 from scapo_eval.rewarding.batch import advantages_for_batch, load_reward
 
@@ -103,7 +103,7 @@ def binds(function: Callable[..., Any], names: list[str]) -> None:
 class SwiftTrainer:
     """ms-swift's trainer: one advantage per response, expanded over its tokens."""
 
-    def __init__(self, tokenizer: Any, size: int) -> None:
+    def __init__(self, tokenizer: Any, size: int, *, args: Any) -> None:
         self.model = SimpleNamespace(training=True)
         self.template = SimpleNamespace(tokenizer=tokenizer)
         self._metrics: dict[str, dict[str, list[float]]] = {"train": {}, "eval": {}}
@@ -123,6 +123,16 @@ class _Lists(dict):  # type: ignore[type-arg]
         return self.setdefault(key, [])
 
 
+SWIFT = {
+    "use_liger_kernel": False,
+    "loss_type": "dapo",
+    "importance_sampling_level": "token",
+    "kl_in_reward": False,
+    "beta": 0.01,
+    "off_policy_sequence_mask_delta": None,
+}
+
+
 def swift_sample(image: str | None, ids: list[int], truncated: bool) -> Any:
     encoded = {"input_ids": [*PROMPT, *ids], "labels": [-100] * len(PROMPT) + ids}
     return SimpleNamespace(
@@ -130,11 +140,13 @@ def swift_sample(image: str | None, ids: list[int], truncated: bool) -> Any:
     )
 
 
-def swift(adapter: Callable[..., Any]) -> tuple[Any, dict[str, Any], Any]:
+def swift(adapter: Callable[..., Any], others: Sequence[Any] = ()) -> tuple[Any, dict[str, Any], Any]:
+    """Imports the adapter. ``others`` are the sums of the other processes."""
     orms: dict[str, Any] = {}
     factory = SimpleNamespace(TRAINER_MAPPING={"grpo": "swift.rlhf_trainers.GRPOTrainer"})
     module = adapter(
         "ms_swift",
+        accelerate__utils={"gather_object": lambda rows: [*rows, *others]},
         swift__rewards={"ORM": type("ORM", (), {}), "orms": orms},
         swift__rlhf_trainers={"GRPOTrainer": SwiftTrainer},
         swift__trainers={"TrainerFactory": factory},
@@ -143,9 +155,11 @@ def swift(adapter: Callable[..., Any]) -> tuple[Any, dict[str, Any], Any]:
 
 
 def test_ms_swift_fills_in_token_advantages(
-    adapter: Callable[..., Any], ids: list[list[int]], expected: Any, tokenizer: Any
+    adapter: Callable[..., Any], world: dict[str, str], ids: list[list[int]], expected: Any, tokenizer: Any
 ) -> None:
-    _, orms, factory = swift(adapter)
+    reward = load_reward(**world)
+    others = [loop.log_sums(reward.batch(["1"] * 6, ["A cat and a car."] * 6))]
+    _, orms, factory = swift(adapter, others)
     path, name = factory.TRAINER_MAPPING["grpo"].rsplit(".", 1)
     trainer_class = getattr(importlib.import_module(path), name)  # as TrainerFactory.get_cls does
     assert (
@@ -155,7 +169,7 @@ def test_ms_swift_fills_in_token_advantages(
     samples = [swift_sample("1", ids[0], False), swift_sample("2", ids[1], True)]
     width = len(ids[0]) + 2
     for size in (1, 2):  # micro-batches; padding on the left, on the right
-        trainer = trainer_class(tokenizer, size)
+        trainer = trainer_class(tokenizer, size, args=SimpleNamespace(**SWIFT))
         mask = torch.zeros(2, width, dtype=torch.bool)
         mask[0, 2:] = True
         mask[1, : len(ids[1])] = True
@@ -166,7 +180,8 @@ def test_ms_swift_fills_in_token_advantages(
         assert found[0][mask[0]].tolist() == expected[0].tolist()
         assert found[1][mask[1]].tolist() == expected[1, : len(ids[1])].tolist()
         assert not found[~mask].any()
-        assert len(trainer._metrics["train"]["scapo/errors"]) == 2 // size
+        assert trainer._metrics["train"]["scapo/errors"] == [0.0]
+        assert trainer._metrics["train"]["scapo/hallucinated"] == [(2 + 6 * 2) / 8]
     reward = orms["scapo"]()
     columns = {**dict.fromkeys(READ["ms-swift"]["ORM.__call__"]), "completions": list(TEXTS.values())}
     assert reward(**{**columns, "image_id": ["1", "2"]}) == [0.0, 1.0]
@@ -181,6 +196,24 @@ def test_the_ms_swift_plugin_puts_the_trainer_in_place(adapter: Callable[..., An
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "recipes" / "ms_swift_plugin.py"))
     assert factory.TRAINER_MAPPING == {"grpo": "scapo_eval.integrations.ms_swift.ScapoGRPOTrainer"}
     assert list(orms) == ["scapo"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("use_liger_kernel", True),
+        ("loss_type", "cispo"),
+        ("importance_sampling_level", "sequence"),
+        ("kl_in_reward", True),
+        ("off_policy_sequence_mask_delta", 0.5),
+    ],
+)
+def test_ms_swift_s_traps_are_refused(adapter: Callable[..., Any], setting: str, value: Any) -> None:
+    module, _, _ = swift(adapter)
+    with pytest.raises(InputError, match=f"^{setting}={value} "):
+        module.ScapoGRPOTrainer(None, 1, args=SimpleNamespace(**{**SWIFT, setting: value}))
+    for harmless in ({"kl_in_reward": True, "beta": 0.0}, {"loss_type": "bnpo"}):
+        module.ScapoGRPOTrainer(None, 1, args=SimpleNamespace(**{**SWIFT, **harmless}))
 
 
 def test_ms_swift_says_what_is_missing(adapter: Callable[..., Any], world: Any, tokenizer: Any) -> None:
@@ -410,6 +443,94 @@ def test_roll_s_advantages_are_replaced(
     assert found.meta_info["metrics"]["scapo/errors"] == 0
 
 
+# ---- python -m scapo_eval.conformance ----
+
+
+def skyrl_modules() -> dict[str, Any]:
+    return {
+        "skyrl__backends__skyrl_train__utils__ppo_utils": {"register_advantage_estimator": lambda _: lambda own: own},
+        "skyrl__train__generators__base": {"GeneratorInterface": object},
+    }
+
+
+def slime_modules() -> dict[str, Any]:
+    def load_function(path: str) -> Any:
+        module, name = path.rsplit(".", 1)
+        return getattr(importlib.import_module(module), name)
+
+    return {"slime__utils__misc": {"load_function": load_function}}
+
+
+def easyr1_modules() -> dict[str, Any]:
+    core_algos = SimpleNamespace(
+        register_adv_estimator=lambda _: lambda own: own,
+        compute_grpo_outcome_advantage=lambda token_level_rewards, response_mask, index: None,
+    )
+    manager = type("AutoRewardManager", (), {})
+    return {"verl__workers__reward": {"AutoRewardManager": manager}, "verl__trainer": {"core_algos": core_algos}}
+
+
+def verl_modules() -> dict[str, Any]:
+    """The classes of verl through which the check calls the adapter, as test_verl.py finds them in verl itself."""
+    estimators: dict[str, Any] = {}
+
+    class AgentLoopOutput:
+        def __init__(self, **given: Any) -> None:
+            vars(self).update(given, model_fields_set=set(given), extra_fields={})
+
+        def as_dict(self) -> dict[str, Any]:
+            return {"response_mask": torch.ones(len(self.response_ids)), "token_rewards": self.token_rewards}  # type: ignore[attr-defined]
+
+    class SingleTurnAgentLoop:
+        def __init__(self, *, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+            self.server_manager, self.tokenizer = server_manager, tokenizer
+
+        async def run(self, sampling_params: Any, **_: Any) -> Any:
+            return AgentLoopOutput(response_ids=(await self.server_manager.generate()).token_ids)
+
+    loop = {"AgentLoopOutput": AgentLoopOutput, "DictConfigWrap": SimpleNamespace}
+    return {
+        "verl__trainer__ppo__core_algos": {
+            "register_adv_est": lambda name: lambda own: estimators.setdefault(name, own),
+            "get_adv_estimator_fn": estimators.__getitem__,
+        },
+        "verl__experimental__agent_loop__agent_loop": {**loop, "DictConfigWrap": lambda config: config},
+        "verl__experimental__agent_loop__single_turn_agent_loop": {"SingleTurnAgentLoop": SingleTurnAgentLoop},
+        "verl__utils__dataset__rl_dataset": {"RLHFDataset": object},
+        "verl__workers__rollout__replica": {"TokenOutput": SimpleNamespace},
+        "omegaconf": {"OmegaConf": SimpleNamespace(create=lambda given: SimpleNamespace(data={}))},
+    }
+
+
+STOOD_IN = {"skyrl": skyrl_modules, "slime": slime_modules, "easyr1": easyr1_modules, "verl": verl_modules}
+
+
+@pytest.mark.parametrize("library", STOOD_IN)
+def test_the_conformance_check_calls_the_adapter(
+    library: str, adapter: Callable[..., Any], world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(conformance, "metadata", SimpleNamespace(version=lambda _: "0.9.1"))
+    module = adapter(library, **STOOD_IN[library]())
+    if library == "verl":
+        module = adapter("verl_agent")
+    assert conformance.main([library]) == 0
+    assert "tokens, 0 wrong" in capsys.readouterr().out
+    right = advantages_for_batch
+
+    def mixed_up(*given: Any, **options: Any) -> Any:
+        advantages, columns = right(*given, **options)
+        return advantages + 1, columns
+
+    monkeypatch.setattr(module, "advantages_for_batch", mixed_up)
+    assert conformance.main([library]) == 1
+    assert "tokens, 0 wrong" not in capsys.readouterr().out
+
+
+def test_every_conformance_check_is_tested() -> None:
+    """TRL and ms-swift take a real step (tests/integration/adapters)."""
+    assert {*STOOD_IN, "trl", "ms-swift"} == {*conformance.CHECKS}
+
+
 # ---- without the libraries ----
 
 
@@ -454,6 +575,11 @@ def test_prime_rl_s_advantage_function(
     assert found == [row[: len(own)].tolist() for row, own in zip(expected, ids, strict=True)]
     rollouts[0] |= {"info": {"image_id": 0}, "answer": "1"}
     assert not any(advantages(inputs, tokenizer=tokenizer, **world)[0])  # 0 is an id, which this truth does not know
+    wrong = SimpleNamespace(rollouts=[rollouts[0]] * 16, completion_lengths=[len(ids[0])] * 16)
+    for _ in range(3):
+        advantages(wrong, tokenizer=tokenizer, **world)
+    with pytest.raises(InputError, match="64 consecutive rows have no reward"):
+        advantages(wrong, tokenizer=tokenizer, **world)
     inputs.completion_lengths = [1, 2]
     with pytest.raises(InputError, match="tokens in a completion of 1"):
         advantages(inputs, tokenizer=tokenizer, **world)

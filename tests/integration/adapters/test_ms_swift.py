@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("swift", reason="ms-swift is not installed here; .ci/adapters ms-swift installs it")
 
 import torch
+from swift.rlhf_trainers.arguments import GRPOConfig
 
 from scapo_eval.base.errors import InputError
 from scapo_eval.conformance import main
@@ -34,10 +36,22 @@ def test_the_check_notices_another_credit(monkeypatch: pytest.MonkeyPatch, capsy
     assert "0 wrong" not in capsys.readouterr().out.splitlines()[-1]
 
 
-@pytest.mark.parametrize("trainer", [{"use_liger_loss": True}, {"args": SimpleNamespace(use_liger_kernel=True)}])
-def test_liger_is_refused_because_it_averages_the_credit(trainer: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="averages the advantages over each response"):
-        adapter.ScapoGRPOTrainer._postprocess_batch(SimpleNamespace(**trainer), [], [])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("use_liger_kernel", True),
+        ("loss_type", "cispo"),
+        ("importance_sampling_level", "sequence_token"),
+        ("kl_in_reward", True),
+        ("off_policy_sequence_mask_delta", 0.5),
+    ],
+)
+def test_settings_that_change_the_credit_are_refused(setting: str, value: Any, tmp_path: Path) -> None:
+    args = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, beta=0.01, loss_type="dapo")
+    args.use_liger_kernel, args.kl_in_reward = False, False
+    setattr(args, setting, value)
+    with pytest.raises(InputError, match=f"^{setting}={value} "):
+        adapter.ScapoGRPOTrainer(args=args)
 
 
 def test_ms_swift_s_loss_takes_the_golden_step(golden_step: dict[str, Any]) -> None:

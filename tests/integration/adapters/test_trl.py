@@ -21,6 +21,7 @@ from trl import GRPOTrainer
 
 from scapo_eval import InputError, RewardConfig, SubsentenceReward
 from scapo_eval.integrations import trl as adapter
+from scapo_eval.rewarding.batch import log_sums
 from scapo_eval.rewarding.tokens import decode_with_offsets
 
 
@@ -229,6 +230,9 @@ def test_what_cannot_work_says_so(
         adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, importance_sampling_level="sequence"))
     with pytest.raises(InputError, match="use_liger_kernel computes the loss from one advantage per response"):
         adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, use_liger_kernel=True))
+    for name in ("tools", "environment_factory"):
+        with pytest.raises(InputError, match=f"does not support {name}: TRL passes the results of tools to the reward"):
+            adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain), **{name: [print]})
     monkeypatch.setattr(adapter.trl, "__version__", "99.0.0")
     with pytest.warns(UserWarning, match=r"not with 99\.0\.0"):
         adapter._probe()
@@ -274,6 +278,44 @@ def test_further_rewards_are_logged_and_every_reward_is_computed_once(
         for entry in logs
         if not entry["scapo/errors"]
     )
+
+
+def test_the_log_covers_all_processes(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Replaces the gathering of objects by that of a second process with three times as many faulty responses."""
+    other = log_sums(reward.batch([*["x"] * 24], ["A dog."] * 24, whole=False))
+    monkeypatch.setattr(adapter, "gather_object", lambda rows: [*rows, other])
+    trainer = adapter.ScapoTrainer(
+        reward=reward,
+        model=model,
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1)),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["scapo/errors"] == 0.75
+
+
+def test_credit_for_tokens_of_an_environment_is_refused(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    def rollout(prompts: list[str], _: Any) -> dict[str, Any]:
+        ids = tokenizer.encode("A dog. A cat.")
+        rows = {"prompt_ids": ids, "completion_ids": ids, "env_mask": [1, 1, 1, 0, 0, 0][: len(ids)]}
+        return {name: [row] * len(prompts) for name, row in rows.items()} | {"logprobs": None}
+
+    trainer = adapter.ScapoTrainer(
+        reward=reward,
+        model=model,
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1)),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+        rollout_func=rollout,
+    )
+    with pytest.raises(InputError, match="rollout_func returned env_mask: TRL passes the results of tools"):
+        trainer.train()
 
 
 def test_the_example_trains(

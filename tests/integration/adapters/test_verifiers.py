@@ -12,9 +12,10 @@ import pytest
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed here; .ci/adapters verifiers installs it")
 
+from verifiers.v1.cli.eval.main import main as vf_eval  # noqa: E402
 from verifiers.v1.utils.loaders import load_taskset  # noqa: E402
 
-from scapo_eval import reward_fn  # noqa: E402
+from scapo_eval import InputError, reward_fn  # noqa: E402
 
 RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
 
@@ -46,3 +47,20 @@ def test_pictures_travel_inside_the_prompt(taskset: Any) -> None:
     (first, second) = (task.data.prompt[0].content for task in taskset)
     assert first[1].image_url.url == "data:image/png;base64," + base64.b64encode(b"picture").decode()
     assert (second[0].text, second[1].image_url.url) == ("What is it?", "https://x/2.jpg")
+
+
+def test_the_command_of_the_recipe_sets_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    monkeypatch.chdir(tmp_path)
+    import scapo_captions
+
+    text = str(scapo_captions.__doc__).replace("\\\n", "").replace(" ...", " --dry-run")
+    [command] = [line for line in text.splitlines() if "scapo-captions" in line]
+    name, *arguments = command.split()[1:]
+    assert name == "vf-eval"
+    vf_eval(arguments)
+    [written] = tmp_path.rglob("eval.json")
+    taskset = json.loads(written.read_text())["env"]["taskset"]
+    assert (taskset["data"], taskset["task"]["truth"]) == ("images.jsonl", "truth.npz")
+    with pytest.raises(InputError, match=r"set --env\.taskset\.data and --env\.taskset\.task\.truth"):
+        list(load_taskset(scapo_captions.CaptionConfig(id="scapo-captions")))

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from scapo_eval import InputError
+from scapo_eval.conformance import main
 from scapo_eval.integrations import verl as adapter
 from scapo_eval.rewarding import batch as loop
 from scapo_eval.rewarding.tokens import decode_with_offsets
@@ -139,6 +141,11 @@ def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
     assert torch.equal(data.batch["returns"], advantages)
 
 
+def test_the_conformance_check_runs_the_agent_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verl"]) == 0
+    assert "agent loop and estimator: 50 tokens, 0 wrong" in capsys.readouterr().out
+
+
 def test_verl_s_policy_loss_takes_the_token_advantages(loop_config: Any, tokenizer: Any) -> None:
     """Makes one gradient step on logits, with verl's own PPO loss from the advantages."""
     ids = [*tokenizer.encode(SENTENCES["1"]), tokenizer.eos_token_id]
@@ -195,22 +202,36 @@ def test_custom_reward_function_is_loaded_by_verl(truth_file: Path, vocabulary_f
     assert (found["score"], found["scapo/errors"]) == (0.0, 1.0)
 
 
-def test_a_truth_of_another_data_set_ends_the_run(
-    truth_file: Path, vocabulary_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checks the count of consecutive faulty rows in a process. verl scores row by row, and a valid row resets the
-    count.
-    """
-    monkeypatch.setattr(loop, "MOST_FAULTY", 3)
-    monkeypatch.setattr(loop, "_faulty_in_a_row", 0)
+def test_a_truth_of_another_data_set_ends_the_run(loop_config: Any, tokenizer: Any) -> None:
+    """Checks that the error is raised in the trainer, because verl omits groups with an error in the agent loop."""
+    ids = tokenizer.encode("A dog is near the tree.")
+    unrewarded = OmegaConf.merge(loop_config, {"reward": {"r_reg": 0.0}})
+    nothing = tokenizer.encode("The street.")  # no label
+    estimator = partial(compute_advantage, adv_estimator="scapo")
 
-    def score(image: str) -> float:
-        given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
-        return adapter.compute_score("coco", "A dog.", None, {"image_id": image}, **given)["score"]
+    def batch(*rows: tuple[str, list[int]], uid: str = "aabb") -> DataProto:
+        fields = [run(agent_loop(unrewarded, tokenizer, own), image).as_dict() for image, own in rows]
+        names = {"token_level_rewards": "rm_scores", "response_mask": "response_mask"}
+        tensors = {
+            name: torch.nested.as_nested_tensor([row[key] for row in fields], layout=torch.jagged).to_padded_tensor(0)
+            for name, key in names.items()
+        }
+        return DataProto(TensorDict(tensors, batch_size=len(rows)), {"uid": np.array([*uid], dtype=object)})
 
-    assert [score(image) for image in ("x", "y", "1", "x", "y")] == [0.0, 0.0, 1.0, 0.0, 0.0]
-    with pytest.raises(InputError, match=r"3 consecutive rows have no reward; the last: .*unknown image id 'z'"):
-        score("z")
+    wrong = [(image, ids) for image in ("x", "x", "y", "y")]
+    for rows in ([*wrong[:3], ("1", ids)], [("1", nothing)] * 4, [*wrong[:3], ("1", nothing)]):
+        assert not estimator(batch(*rows)).batch["advantages"][:3].any()
+    assert not estimator(batch(*wrong, uid="aaaa")).batch["advantages"].any()
+    with pytest.raises(InputError, match="none of the 4 rows in the batch has a reward"):
+        estimator(batch(*wrong))
+
+
+def test_scoring_faulty_rows_does_not_omit_their_groups(truth_file: Path, vocabulary_file: Path) -> None:
+    given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
+    scores = [
+        adapter.compute_score("coco", "A dog.", None, {"image_id": "x"}, **given) for _ in range(loop.MOST_FAULTY + 1)
+    ]
+    assert {(row["score"], row["scapo/errors"]) for row in scores} == {(0.0, 1.0)}
 
 
 def test_rewards_on_last_tokens_only_are_refused() -> None:
@@ -248,6 +269,8 @@ def test_the_example_writes_a_data_set_and_a_command_that_verl_understands(tmp_p
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra.compose("ppo_trainer", overrides=overrides)  # refuses a key that verl does not have
     assert config.algorithm.adv_estimator == "scapo"
+    assert config.data.max_prompt_length >= 4000  # an image of Qwen2.5-VL has thousands of tokens
+    assert not config.trainer.val_before_train
     agent = config.actor_rollout_ref.rollout.agent
     assert agent.default_agent_loop == "scapo"
     assert Path(agent.agent_loop_config_path).exists()

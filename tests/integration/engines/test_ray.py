@@ -83,6 +83,16 @@ def test_files_and_a_corrupt_one_among_them(
     assert "4.parquet" in left.notes[0]
 
 
+def test_files_without_a_connection(folder: Path) -> None:
+    """Checks that the first use of Ray connects to a cluster or starts one, also for files."""
+    code = (
+        "from scapo_eval.distributed import ray as on_ray;"
+        "print(on_ray.score('parts/*', truth='truth.npz', vocabulary='four.yaml', resamples=50).n_records)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.stdout.split()[-1:] == ["2000"], done.stderr
+
+
 def test_the_workers_resample(
     cluster: Cluster, records: Any, reading: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,15 @@ def test_rewards(session: SparkSession, records: Any, truth: Any, vocabulary: An
     expected = reward([r["image_id"] for r in records], [r["caption"] for r in records])
     assert [found[r["id"]]["reward"] for r in records] == [each.total for each in expected]
     assert found[3]["parts"] == [part._asdict() for part in expected[3].parts]
+
+
+def test_rewards_keep_the_types_of_other_columns(session: SparkSession, truth: Any, vocabulary: Any) -> None:
+    columns = "0 image_id", "'A dog.' response", "timestamp_ntz'2026-11-29 00:00' at", "interval 1 day passed"
+    frame = session.range(1).selectExpr(*columns, "named_struct('x', map('y', 1)) more")
+    rewarded = on_spark.reward(frame, SubsentenceReward(vocabulary, truth))
+    assert rewarded.schema.fields[: len(frame.columns)] == frame.schema.fields
+    [row] = rewarded.collect()
+    assert (row["reward"], row["at"]) == (1.0, datetime(2026, 11, 29))
 
 
 def test_answers(
