@@ -143,7 +143,7 @@ def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
 
 def test_the_conformance_check_runs_the_agent_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verl"]) == 0
-    assert "agent loop and estimator: 50 tokens, 0 wrong" in capsys.readouterr().out
+    assert "agent loop and estimator: 67 tokens, 0 wrong" in capsys.readouterr().out
 
 
 def test_verl_s_policy_loss_takes_the_token_advantages(loop_config: Any, tokenizer: Any) -> None:
