@@ -129,7 +129,15 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
 
 
 def log_sums(columns: RewardColumns) -> dict[str, float]:
-    """Returns the sums from which :func:`metrics_of_sums` computes the metrics of several batches or processes."""
+    """Returns the sums from which :func:`metrics_of_sums` computes the metrics of several batches or processes.
+
+    Example:
+        >>> from scapo_eval import SubsentenceReward
+        >>> from scapo_eval.rewarding.batch import log_sums
+        >>> sums = log_sums(SubsentenceReward("coco80", {7: ["dog"]}).batch([7], ["A dog and a cat."]))
+        >>> sums["covered"], sums["hallucinated"]
+        (1.0, 1.0)
+    """
     return {
         "reward": float(columns.reward.sum()),
         "generated": float(columns.generated.sum()),
