@@ -43,7 +43,7 @@ def response_of(query: str, prompt: str) -> str:
         reason = f"the query does not contain the end of its prompt: {prompt[-80:]!r} is not in {query[:200]!r}"
         logging.getLogger(__name__).error(reason)  # OpenRLHF logs exceptions as mere information
         raise InputError(reason)
-    return query.split(tail, prompt.count(tail))[-1]
+    return query.split(tail, prompt.count(tail))[-1] if tail else query
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[str], **_: Any) -> dict[str, Any]:

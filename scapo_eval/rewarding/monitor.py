@@ -119,7 +119,7 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "disguised": float(sum(map(disguised_words, columns.responses))),
         "hidden": float(hidden),
         "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
-        "padding": float(sum(int(is_padding(text).sum()) for text in columns.responses)),
+        "padding": float(is_padding(columns.responses).sum()),
         "pairs": float(sum(map(len, pairs))),
         "distinct_pairs": float(sum(len(set(response_pairs)) for response_pairs in pairs)),
     }

@@ -95,11 +95,10 @@ class TextCredit:
         if faulty:
             is_faulty = np.zeros(len(texts), dtype=bool)
             is_faulty[list(faulty)] = True
-        joined = "".join(texts)
-        is_space = _spaces(joined)
+        is_space = _spaces("".join(texts))
         by_character = np.repeat(reward.astype(np.float32), pieces.end - pieces.start)
         if tokens == "words":
-            by_character[is_space | is_padding(joined)] = 0.0
+            by_character[is_space | is_padding(texts)] = 0.0
         return cls(
             bounds=bounds,
             is_space=is_space,
@@ -252,20 +251,29 @@ def _spaces(joined: str) -> NDArray[np.bool_]:
     return np.take(_WIDE_SPACES, codes, mode="clip")
 
 
-def is_padding(text: str) -> NDArray[np.bool_]:
-    """Returns a mask of the characters that neither belong to a word nor directly follow one, such as the second of two
-    periods. Letters, digits and combining marks belong to words.
+def is_padding(texts: Sequence[str]) -> NDArray[np.bool_]:
+    """Returns a mask of the characters in the concatenated texts that neither belong to a word nor directly follow one,
+    such as the second of two periods. Letters, digits and combining marks belong to words.
     """
-    if text.isascii():
-        is_word = np.frombuffer(text.encode("ascii").translate(_WORDS), dtype=np.bool_)
-    else:
-        codes, position = np.unique(
-            np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32), return_inverse=True
-        )
-        is_word = np.array([chr(c).isalnum() or category(chr(c))[0] == "M" for c in codes.tolist()])[position]
+    is_word = _word_characters("".join(texts))
     padding = ~is_word
     padding[1:] &= ~is_word[:-1]
+    begins = np.array([0, *accumulate(map(len, texts))])[:-1][[bool(text) for text in texts]]
+    padding[begins] = ~is_word[begins]
     return padding
+
+
+def _word_characters(joined: str) -> NDArray[np.bool_]:
+    if joined.isascii():
+        return np.frombuffer(joined.encode("ascii").translate(_WORDS), dtype=np.bool_)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    is_word = np.take(np.frombuffer(_WORDS, dtype=np.bool_), codes, mode="clip")
+    wide = codes >= len(_WORDS)
+    found, position = np.unique(codes[wide], return_inverse=True)
+    is_word[wide] = np.array([chr(c).isalnum() or category(chr(c))[0] == "M" for c in found.tolist()], dtype=bool)[
+        position
+    ]
+    return is_word
 
 
 def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:

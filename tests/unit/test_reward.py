@@ -297,6 +297,17 @@ def test_credit_for_words(vocabulary: Vocabulary, oracle: PresenceOracle, text: 
     assert paper.token_advantages(offsets).tolist() == [1.0] * len(text)
 
 
+def test_credit_for_words_does_not_depend_on_the_batch(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    texts = ["A dog is far away", "", "...A dog is far away", "", "", "caf\u00e9.. a dog is far away"]
+    reward = SubsentenceReward(vocabulary, oracle, RewardConfig(tokens="words"))
+    offsets = [[(k, k + 1) for k in range(len(text))] for text in texts]
+    together = reward.batch([226988] * len(texts), texts).token_advantages(offsets)
+    for text, spans, found in zip(texts, offsets, together, strict=True):
+        [alone] = reward([226988], [text])
+        assert found.tolist() == alone.token_advantages(spans).tolist()
+    assert together[2].tolist()[:4] == [0.0, 0.0, 0.0, 1.0]
+
+
 def test_tokens_with_credit_are_a_setting(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     text = "A dog is far away. The cat is there.\n"
     [result] = SubsentenceReward(vocabulary, oracle, RewardConfig(tokens="words"))([226988], [text])
