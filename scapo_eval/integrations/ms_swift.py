@@ -84,32 +84,26 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def _refuse_traps(args: Any) -> None:
-    """Rejects settings that would make ms-swift discard or change the token credits."""
-    for name, trap, reason in (
-        ("use_liger_kernel", args.use_liger_kernel, "averages the advantages over each response; switch it off"),
-        (
-            "loss_type",
-            args.loss_type not in LOSSES,
-            f"changes the token advantages; use one of {', '.join(LOSSES)}",
-        ),
-        (
-            "importance_sampling_level",
-            args.importance_sampling_level != "token",
-            "gives all tokens of a response one ratio; set it to token",
-        ),
+    """Rejects settings that would make ms-swift discard or change the token credits. A release of ms-swift may lack a
+    setting.
+    """
+    for name, is_safe, reason in (
+        ("use_liger_kernel", lambda on: not on, "averages the advantages over each response; switch it off"),
+        ("loss_type", LOSSES.__contains__, f"changes the token advantages; use one of {', '.join(LOSSES)}"),
+        ("importance_sampling_level", "token".__eq__, "gives all tokens of a response one ratio; set it to token"),
         (
             "kl_in_reward",
-            args.kl_in_reward and args.beta,
+            lambda on: not (on and args.beta),
             "takes the KL term out of the loss and adds it to the rewards, which are not used; set it to false",
         ),
         (
             "off_policy_sequence_mask_delta",
-            args.off_policy_sequence_mask_delta is not None,
+            lambda delta: delta is None,
             "omits responses by the advantage of the whole response; do not set it",
         ),
     ):
-        if trap:
-            raise InputError(f"{name}={getattr(args, name)} {reason}")
+        if hasattr(args, name) and not is_safe(value := getattr(args, name)):
+            raise InputError(f"{name}={value} {reason}")
 
 
 def token_advantages(samples: list[Any], mask: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, RewardColumns]:
