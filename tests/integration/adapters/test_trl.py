@@ -280,40 +280,35 @@ def test_further_rewards_are_logged_and_every_reward_is_computed_once(
     )
 
 
+@pytest.fixture
+def one_step(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> dict[str, Any]:
+    """Arguments of a trainer that trains for one step."""
+    args = adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1))
+    return {
+        "reward": reward, "model": model, "args": args, "train_dataset": dataset, "processing_class": tokenizer
+    }  # fmt: skip
+
+
 def test_the_log_covers_all_processes(
-    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    one_step: dict[str, Any], reward: SubsentenceReward, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Replaces the gathering of objects by that of a second process with three times as many faulty responses."""
     other = log_sums(reward.batch([*["x"] * 24], ["A dog."] * 24, whole=False))
     monkeypatch.setattr(adapter, "gather_object", lambda rows: [*rows, other])
-    trainer = adapter.ScapoTrainer(
-        reward=reward,
-        model=model,
-        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1)),
-        train_dataset=dataset,
-        processing_class=tokenizer,
-    )
+    trainer = adapter.ScapoTrainer(**one_step)
     trainer.train()
     assert trainer.state.log_history[0]["scapo/errors"] == 0.75
 
 
-def test_credit_for_tokens_of_an_environment_is_refused(
-    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
-) -> None:
+def test_credit_for_tokens_of_an_environment_is_refused(one_step: dict[str, Any], tokenizer: Any) -> None:
     def rollout(prompts: list[str], _: Any) -> dict[str, Any]:
         ids = tokenizer.encode("A dog. A cat.")
         rows = {"prompt_ids": ids, "completion_ids": ids, "env_mask": [1, 1, 1, 0, 0, 0][: len(ids)]}
         return {name: [row] * len(prompts) for name, row in rows.items()} | {"logprobs": None}
 
-    trainer = adapter.ScapoTrainer(
-        reward=reward,
-        model=model,
-        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1)),
-        train_dataset=dataset,
-        processing_class=tokenizer,
-        rollout_func=rollout,
-    )
+    trainer = adapter.ScapoTrainer(**one_step, rollout_func=rollout)
     with pytest.raises(InputError, match="rollout_func returned env_mask: TRL passes the results of tools"):
         trainer.train()
 
