@@ -565,6 +565,7 @@ def test_marks_outlast_another_report_and_changed_captions(browser: Any, tmp_pat
         page = opened.open("page=captions")
         page.locator("#marks summary").click()
         row = page.get_by_role("region", name="Scores after review").locator("tbody tr").first
+        row.wait_for()
         found: list[str] = row.locator("td").all_inner_texts()
         return found[:5]
 
@@ -583,6 +584,33 @@ def test_marks_outlast_another_report_and_changed_captions(browser: Any, tmp_pat
     assert shown(report("one", "A dog and a cat.", "A dog and a car.")) == ["2", "0", "1", "1", "0"]
     page.evaluate("localStorage.clear()")
     opened.close()
+
+
+def test_two_tabs_of_one_report_share_the_marks(browser: Any, tmp_path: Path) -> None:
+    row = {"image_id": 7, "caption": "A dog, a cat and a car.", "objects": ["dog"]}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row) + "\n")
+    first = Reader(browser, make(tmp_path, "c.jsonl"))
+    one = first.open("page=captions")
+    two = one.context.new_page()
+    two.goto(one.url)
+    for page, keys in ((one, "nt"), (two, "nni")):  # the first mention in one tab, the second one in the other tab
+        page.locator("#detail h3").click()
+        for key in keys:
+            page.keyboard.press(key)
+    for page in (one, two):
+        page.locator("mark[data-given]").nth(1).wait_for()
+        assert page.locator("mark[data-given]").evaluate_all("all => all.map(mark => mark.dataset.given)") == [
+            "truth",
+            "invented",
+        ]
+    one.reload()
+    one.locator("mark[data-given]").nth(1).wait_for()
+    two.keyboard.press("i")  # the mark is removed
+    one.locator("mark[data-given=invented]").wait_for(state="detached")
+    assert one.locator("mark[data-given]").count() == 1
+    one.evaluate("localStorage.clear()")
+    two.locator("mark[data-given]").wait_for(state="detached")
+    first.close()
 
 
 def test_what_became_of_loaded_marks_is_said(reader: Reader, tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ export class Marks {
       else return;
       event.preventDefault();
     });
+    addEventListener("storage", ({ key }) => {
+      if (key === this.store || key === null) this.restore(); // another tab with this report, or the storage is cleared
+    });
   }
 
   keyOf(system, k, m) {
@@ -318,6 +321,8 @@ export class Marks {
     }
   }
   restore() {
+    this.given.clear();
     this.take(this.kept().given);
+    this.select(this.at);
   }
 }
