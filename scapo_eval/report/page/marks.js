@@ -37,8 +37,9 @@ export class Marks {
       else return;
       event.preventDefault();
     });
-    addEventListener("storage", ({ key }) => {
-      if (key === this.store || key === null) this.restore(); // another tab with this report, or the storage is cleared
+    // Another tab has given a mark. If the storage is cleared, the marks last as long as the page.
+    addEventListener("storage", ({ key, newValue }) => {
+      if (key === this.store && newValue !== null) this.restore();
     });
   }
 
