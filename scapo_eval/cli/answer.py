@@ -64,7 +64,8 @@ def command(
     output, asked, share = shared(shard, output, every, lambda question: question.image_id or str(question.id))
     known = read_descriptions(descriptions) if descriptions else None
     code = 0
-    with settings.journal(output) as journal:
+    described_in = f"{output}{DESCRIPTIONS_SUFFIX}"
+    with settings.journal(output, *([described_in] if self_describe else [])) as journal:
         engine = settings.make()
         try:
             if self_describe:
@@ -72,14 +73,13 @@ def command(
                 images = images_to_describe(every)
                 images_share = shard.share(images, lambda image: image.image_id) if shard else None
                 describing = Session(engine, journal, share=images_share)
-                path = f"{output}{DESCRIPTIONS_SUFFIX}"
                 with completion_progress(settings, "describe", len(pictures)) as describing.advance:
                     described = describe(
-                        pictures, describing, path, prompt=DESCRIBE_IN_DETAIL, sampling=settings.sampling,
+                        pictures, describing, described_in, prompt=DESCRIBE_IN_DETAIL, sampling=settings.sampling,
                         model=settings.model,
                     )  # fmt: skip
-                code = finish(described, "descriptions", path, settings)
-                known = read_descriptions(path) if pictures and described.failed < described.requests else {}
+                code = finish(described, "descriptions", described_in, settings)
+                known = read_descriptions(described_in) if pictures and described.failed < described.requests else {}
             with completion_progress(settings, "answer", len(asked)) as advance:
                 session = Session(engine, journal, advance=advance, share=share)
                 tally = answer(

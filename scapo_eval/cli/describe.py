@@ -10,11 +10,11 @@ from ..inference.shards import Shard
 from ..inference.sources import find_images
 from .base import Verb
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
-from .files import OUTPUT, PLAIN
+from .files import OUTPUT, PICTURES
 
 
 @click.command("describe", cls=Verb)
-@click.argument("images", type=PLAIN, nargs=-1, required=True)
+@click.argument("images", type=PICTURES, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Captions as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option(

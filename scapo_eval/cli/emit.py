@@ -73,8 +73,6 @@ def emit(
         runs = [protocol.followed(run, sample, off_protocol=output.off_protocol) for run, sample in followed]
         footnotes = list(dict.fromkeys(footnote(run, protocol, s) for run, s in zip(runs, samples, strict=True)))
         beside = protocol if output.beside else None
-    elif output.off_protocol or output.beside:
-        raise click.UsageError("--off-protocol and --beside require --protocol NAME")
     work = output.resamples * sum(run.n_images for run in runs)
     drawn = f"intervals and differences of {len(runs)} systems" if len(runs) > 1 else "intervals of 1 system"
     said = f"{output.resamples:,} resamples: {drawn}"

@@ -22,9 +22,10 @@ from ..engines.base import CHOICES
 from ..files.source import Source
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import RequestCounts
-from ..inference.shards import FAILED_SUFFIX, Shard, Share
+from ..inference.shards import FAILED_SUFFIX, Shard, Share, files_of_output
 from .codes import SOME_FAILED
 from .echo import echo
+from .files import refuse_replacing_inputs
 from .numbers import NumberRange, Seed
 from .options import Command, with_options
 
@@ -123,14 +124,20 @@ class EngineSettings:
         verifier = context.params.get("verifier_engine") if context else None
         return [self.engine, *([verifier] if verifier else [])]
 
-    def journal(self, output: str) -> Journal:
+    def journal(self, output: str, *others: str) -> Journal:
         """Opens the journal that belongs to an output file.
 
+        Args:
+            output: Path of the output file.
+            others: Paths of further output files whose run cards and failures are written next to them.
+
         Raises:
+            InputError: If one of the files next to an output is also an input.
             MissingExtra: If the extra of an engine is missing.
         """
         if output == "-":
             raise click.UsageError("-o requires a file, because the journal for resuming is written next to it")
+        refuse_replacing_inputs([path for each in (output, *others) for path in files_of_output(each)])
         self.require()
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 

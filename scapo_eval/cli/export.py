@@ -8,20 +8,20 @@ from typing import Any, get_args
 
 import click
 
-from ..files.files import STDIN, atomic_write, refuse_replacing
+from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, iter_records
 from ..results.exchange import Provenance, Relationship, datastore_path, documents, instances, with_instances
-from ..results.results import Resampling, Run, load_results, unique_names
+from ..results.results import Resampling, Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .base import Verb
 from .echo import echo
-from .files import INPUT, OUTPUTS, PLAIN
+from .files import INPUT, OUTPUTS, PLAIN, named_runs, refuse_replacing_inputs
 from .numbers import Number, Seed
 from .options import bootstrap_option
 
 
 @click.command("export", cls=Verb)
-@click.argument("results", type=PLAIN, nargs=-1, required=True)
+@click.argument("results", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--to", "form", type=click.Choice(["eee"]), required=True, help="Target schema: eee is Every Eval Ever, 0.3."
 )
@@ -48,7 +48,7 @@ from .options import bootstrap_option
 @click.option("--seed", type=Seed(), default=DEFAULT_SEED, show_default=True)
 @bootstrap_option
 @click.option(
-    "--instances", "evidence", type=INPUT, metavar="FILE",
+    "--instances", "evidence", type=PLAIN, metavar="FILE",
     help="Also write a record per answer or caption, from the evidence of --per-answer or --per-caption (one system).",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the written files.")
@@ -74,7 +74,7 @@ def command(
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not a or not b), None):
         raise click.UsageError(f"expected --model SYSTEM=ID, got '{bad}'")
     drawn = Resampling(resamples, seed, bootstrap=bootstrap)
-    runs = tuple(unique_names([run for path in results for run in load_results(path, drawn)]))
+    runs = tuple(run.redrawn(drawn) for run in named_runs(results))
     if output == STDIN and len(runs) > 1:
         raise click.UsageError("-o - takes one system; write several into a folder: -o FOLDER/")
     provenance = Provenance(
@@ -96,7 +96,7 @@ def command(
         named = f"{datastore_path(exported[0]).removesuffix('.json')}_samples.jsonl"
         exported = [with_instances(exported[0], named, records, len(lines))]
         paths.append(place)
-    refuse_replacing([path for path in paths if path != STDIN], [*results, *filter(None, (evidence,))])
+    refuse_replacing_inputs([path for path in paths if path != STDIN])
     if records is not None:
         Path(paths[-1]).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(paths.pop()) as stream:

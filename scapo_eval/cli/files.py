@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..files.files import refuse_replacing, refuse_unwritable
 from ..files.source import STDIN, Source
 from ..readers.data_set import DataSet, files_at, input_at, naming_files, sharing_inputs
 from ..readers.formats import KnownFile, recognize_file
-from ..results.results import system_names
+from ..results.results import Run, load_results, system_names, unique_names
 
 _STDIN = f"{__name__}.stdin"
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
@@ -35,8 +36,12 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def _seen(self, ctx: click.Context | None, own: str, path: str) -> None:
         if ctx is None or ctx.resilient_parsing or path == STDIN:
             return
-        ctx.meta.setdefault(own, []).extend(files_at(path) if own == _INPUTS else [path])
+        ctx.meta.setdefault(own, []).extend(self._read(path) if own == _INPUTS else [path])
         refuse_replacing(outputs=ctx.meta.get(_OUTPUTS, ()), inputs=ctx.meta.get(_INPUTS, ()))
+
+    def _read(self, path: str) -> list[str]:
+        """Returns the files that a command reads for an input."""
+        return files_at(path)
 
 
 class InputFile(_File):
@@ -78,6 +83,15 @@ class InputFile(_File):
         return value if self.named else path
 
 
+class PicturesInput(InputFile):
+    """Parameter type for pictures or lists of them. Only pictures are read from a folder, so that other files in it may
+    be written.
+    """
+
+    def _read(self, path: str) -> list[str]:
+        return [path] if Path(path).is_dir() else super()._read(path)
+
+
 class OutputFile(_File):
     """Parameter type for an output file.
 
@@ -98,8 +112,19 @@ class OutputFile(_File):
         return value
 
 
-INPUT, PLAIN = InputFile(named=True), InputFile(named=False)
+INPUT, PLAIN, PICTURES = InputFile(named=True), InputFile(named=False), PicturesInput(named=False)
 OUTPUT, OUTPUTS = OutputFile(folder=False), OutputFile(folder=True)
+
+
+def refuse_replacing_inputs(outputs: Sequence[str]) -> None:
+    """Rejects an output that the command line does not name if it is an input of the running command, or another
+    output.
+
+    Raises:
+        InputError: If an output would replace another file.
+    """
+    context = click.get_current_context(silent=True)
+    refuse_replacing(outputs, context.meta.get(_INPUTS, ()) if context is not None else ())
 
 
 def split_name(argument: str) -> tuple[str | None, str]:
@@ -139,6 +164,25 @@ def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
         if sum(source is other for _, other in sources) > 1:
             source.keep()  # an input that is given twice is read twice
     return sources
+
+
+def named_runs(results: Sequence[str]) -> list[Run]:
+    """Returns the runs in results files, of which each is given as ``NAME=FILE`` or FILE.
+
+    Raises:
+        NotResults: If a file is not a results file.
+        click.UsageError: If a name is given to a file with several systems.
+    """
+    return unique_names([run for argument in results for run in _load_runs(*split_name(argument))])
+
+
+def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
+    runs = load_results(source_of(path))
+    if name is None:
+        return runs
+    if len(runs) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, but the file contains {len(runs)}")
+    return (replace(runs[0], name=name),)
 
 
 def source_of(path: str) -> Source:
@@ -185,7 +229,12 @@ def first_file(words: Sequence[str], command: click.Command, context: click.Cont
 
 def files_among(words: Sequence[str], command: click.Command) -> list[str]:
     """Returns the files on a command line, which are all words other than options and their values."""
-    flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
+    flags = {
+        name
+        for option in command.params
+        if getattr(option, "is_flag", False)
+        for name in (*option.opts, *option.secondary_opts)
+    }
     files = []
     for before, word in zip(("", *words), words, strict=False):
         value = before.startswith("-") and before != STDIN and "=" not in before and before not in flags

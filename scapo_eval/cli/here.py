@@ -81,7 +81,7 @@ def _known_files(folder: Path) -> dict[str, list[_Found]]:
 
 def _recognized(path: Path) -> tuple[str | None, Mapping[str, Any]]:
     """Returns the kind and the first record of a file, or None and an empty record if the file is not recognized."""
-    if not path.name.endswith(_ENDINGS):
+    if not path.name.endswith(_ENDINGS) or not path.is_file():  # a pipe would block
         return None, {}
     try:
         file = recognize_file(path)

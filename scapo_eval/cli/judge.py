@@ -159,8 +159,8 @@ def mmhal(
     help="Read and store the verifier's P(yes), one token per fact. A fact is verified from --present-from.",
 )  # fmt: skip
 @click.option(
-    "--present-from", type=NumberRange(0, 1), default=0.5, show_default=True, metavar="P",
-    help="With --probability: P(yes) from which a fact is verified.",
+    "--present-from", type=NumberRange(0, 1), metavar="P",
+    help="With --probability: P(yes) from which a fact is verified.  [default: 0.5]",
 )  # fmt: skip
 @retry_option
 @shard_option
@@ -174,7 +174,7 @@ def faithscore(
     verifier_url: str | None,
     setting: str | None,
     probability: bool,
-    present_from: float,
+    present_from: float | None,
     retry: bool,
     shard: Shard | None,
     settings: EngineSettings,
@@ -184,6 +184,10 @@ def faithscore(
     ANSWERS are captions or answers that refer to an image. The model specified with --model labels sentences and splits
     them into facts. The verifier must accept images; it decides whether each fact is true.
     """
+    if present_from is not None and not probability:
+        raise click.UsageError("--present-from requires --probability")
+    if probability and present_from is None:
+        present_from = 0.5
     with accounted(answers, quiet=settings.quiet) as source:
         to_judge = read_answers_to_judge(source)
     output, to_judge, share = shared(shard, output, to_judge, lambda answer: answer.image or answer.id)
@@ -203,7 +207,7 @@ def faithscore(
             verified_by=verifier_model or settings.model,
             sampling=settings.sampling,
             setting=setting,
-            present_from=present_from if probability else None,
+            present_from=present_from,
         )
     return finish(tally, "answers split and verified", output, settings, again=AGAIN)
 

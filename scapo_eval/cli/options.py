@@ -54,6 +54,12 @@ class Output(Screen):
     fail_above: tuple[Gate, ...]
     fail_worse: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if self.as_json and self.form not in (None, "json"):
+            raise click.UsageError(f"--json and --format {self.form} exclude each other")
+        if (self.off_protocol or self.beside) and not self.protocol:
+            raise click.UsageError("--off-protocol and --beside require --protocol NAME")
+
     @property
     def resampling(self) -> Resampling:
         """Resampling settings for the confidence intervals."""
@@ -83,13 +89,18 @@ def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[st
     return lambda ctx, param, texts: tuple(Gate.parse(text, under=under) for text in texts)
 
 
+def _listed_metrics(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
+    """Converts the values of ``--fail-worse``, each of which is a list separated by commas."""
+    return tuple(name for text in texts for name in metric_names(ctx, param, text) or ())
+
+
 def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Converts the value of ``--metrics`` to a tuple of names."""
+    """Converts a list of metrics that is separated by commas to a tuple of names."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise click.UsageError("--metrics accepts names separated by commas, for example hal_rate,chair_s")
+        raise click.UsageError(f"{param.opts[0]} accepts names separated by commas, for example hal_rate,chair_s")
     return names
 
 
@@ -261,9 +272,10 @@ def output_options(command: Command) -> Command:
         click.option(
             "--fail-worse",
             multiple=True,
-            metavar="METRIC",
+            callback=_listed_metrics,
+            metavar="METRIC,...",
             shell_complete=complete_metrics,
-            help="Exit with 3 if a system is significantly worse than the first in METRIC (or cannot be tested).",
+            help="Exit with 3 if a system is significantly worse than the first in a METRIC (or cannot be tested).",
         ),
         click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
         click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too)."),

@@ -25,7 +25,7 @@ from .report import Inputs, input_options
     required=True,
     help="Output file with the extension .png, .svg or .pdf.",
 )
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of labels.")
+@click.option("--top", type=click.IntRange(1), help="With labels: number of labels.  [default: 20]")
 @click.option(
     "--smooth",
     type=click.IntRange(1),
@@ -48,7 +48,7 @@ def command(
     how: Inputs,
     scoring: ScoringOptions,
     output: str,
-    top: int,
+    top: int | None,
     smooth: int | None,
     width: str,
     font: str | None,
@@ -64,6 +64,8 @@ def command(
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")
+    if top and kind != "labels":
+        raise click.UsageError("--top is for plot labels")
     from ..report import plots
     from ..report.data import planes
 
@@ -81,15 +83,20 @@ def command(
         if kind == "frontier":
             figure = plots.frontier(planes(report), style)
         elif kind == "differences":
-            if not report.groups:
+            several = [group for group in report.groups if len(group.runs) > 1]
+            if not several:
                 raise InputError("nothing to draw: differences need two systems of one benchmark")
-            figure = plots.differences(report.groups[0], style=style)
+            if len(several) > 1:
+                names = ", ".join(group.metric_set.name for group in several)
+                raise InputError(f"differences of one benchmark are drawn at a time, and there are several: {names}")
+            figure = plots.differences(several[0], style=style)
         elif kind == "faithscore":
-            if not report.groups:
+            groups = sorted(report.groups, key=lambda group: group.metric_set.name != "faithscore")
+            if not groups:
                 raise InputError("nothing to draw: FaithScore's figure needs results of scapo-eval faithscore")
-            figure = plots.faithscore(report.groups[0], style)
+            figure = plots.faithscore(groups[0], style)
         elif kind == "labels":
-            figure = plots.labels(report.captions, top, style)
+            figure = plots.labels(report.captions, top or 20, style)
         else:
             figure = plots.training(report.training_logs, smooth, style)
     except InputError as error:  # nothing to draw

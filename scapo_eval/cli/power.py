@@ -10,11 +10,10 @@ from ..files.json_text import dump_json
 from ..results.metric import MetricSet
 from ..results.power import Power, as_record, power
 from ..results.render import chosen_metrics, number
-from ..results.results import load_results, unique_names
 from .base import Verb
 from .echo import echo
 from .emit import output_format
-from .files import PLAIN
+from .files import INPUT, named_runs
 from .numbers import NumberRange
 from .options import OutputFormat, format_options, metrics_option
 from .screen import Screen
@@ -35,7 +34,7 @@ COLUMNS = (
 
 
 @click.command("power", cls=Verb)
-@click.argument("results", type=PLAIN, nargs=-1, required=True)
+@click.argument("results", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--difference",
     type=NumberRange(0, min_open=True),
@@ -66,7 +65,7 @@ def command(
     worst case. Differences are in percentage points, or in the metric's own unit if the metric is not a fraction.
     """
     shape = output_format(form, as_json=as_json, width=width)
-    runs = unique_names([run for path in results for run in load_results(path)])
+    runs = named_runs(results)
     metric_set = runs[0].metric_set
     wanted = chosen_metrics([metric_set], metrics)[0]
     powers: list[Power] = []

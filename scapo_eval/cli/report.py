@@ -36,6 +36,7 @@ from .options import (
 from .screen import Screen, progress, stage
 
 _ALL_KINDS = ",".join(KINDS)
+_TITLE = "scapo report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     help="With --table scores: these metrics.  [default: all; the headline metrics of several benchmarks]",
 )
 @click.option("--intervals", is_flag=True, help="With latex and markdown: include intervals.")
-@click.option("--title", default="scapo report", show_default=True, help="Title of the page.")
+@click.option("--title", default=_TITLE, show_default=True, help="Title of the page.")
 @click.option("--images", metavar="DIR", help="Show the images in this folder, by reference.")
 @click.option("--thumbnails", is_flag=True, help="Embed small copies of --images in the page.")
 @click.option("--watch", is_flag=True, help="Serve the page on this computer and update it continuously.")
@@ -221,8 +222,12 @@ def command(
     be combined; the kind of each input is recognized by its content. The first system of each benchmark is its
     baseline.
     """
-    if (metrics or intervals) and form == "html":
-        raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
+    if form == "html" and (metrics or intervals or table != "scores"):
+        raise click.UsageError("--table, --metrics and --intervals are for tables: --format latex, markdown or csv")
+    if form != "html" and (images or title != _TITLE):
+        raise click.UsageError("--title and --images are for the page: --format html")
+    if port and not watch:
+        raise click.UsageError("--port requires --watch")
     if thumbnails and not images:
         raise click.UsageError("--thumbnails requires the folder of the pictures: --images FOLDER")
     if watch:

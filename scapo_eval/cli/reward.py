@@ -140,5 +140,6 @@ def command(
         f", {scored.skipped} faulty and {scored.unknown_images} of unknown images omitted" if scored.left_out else ""
     )
     echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
-    echo(f"{reward.signature}|n:{n}|skip:{scored.left_out}", err=True)
+    unfinished = "|unfinished:dropped" if scoring.drop_unfinished else ""
+    echo(f"{reward.signature}{unfinished}|n:{n}|skip:{scored.left_out}", err=True)
     return 0

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -25,12 +24,12 @@ from ..files.source import Input
 from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
-from ..results.results import Run, load_results, unique_names
+from ..results.results import Run
 from ..truths.oracle import PresenceOracle, Truth
 from .base import Verb
 from .common import add_common_options
 from .emit import emit
-from .files import INPUT, first_file, named_files, source_of, split_name
+from .files import INPUT, first_file, named_files, named_runs
 from .options import Output, key_options, on_bad_record, output_options
 from .screen import SafeConsole
 
@@ -55,17 +54,7 @@ def runs_of(results: Sequence[str], output: Output) -> list[Run]:
     Raises:
         NotResults: If a file is not a results file.
     """
-    runs = [run for argument in results for run in _load_runs(*split_name(argument))]
-    return unique_names([run.redrawn(output.resampling) for run in runs])
-
-
-def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
-    runs = load_results(source_of(path))
-    if name is None:
-        return runs
-    if len(runs) > 1:
-        raise click.UsageError(f"'{name}={path}' names one system, but the file contains {len(runs)}")
-    return (replace(runs[0], name=name),)
+    return [run.redrawn(output.resampling) for run in named_runs(results)]
 
 
 class Show(Verb):
@@ -77,7 +66,8 @@ class Show(Verb):
         """Returns the context of the command if the inputs are captions, or the context of :data:`table` if they are
         results files.
         """
-        first = None if parent is None else first_file(args, self, parent)
+        both = click.Command("show", params=[*self.params, *table.params])
+        first = None if parent is None else first_file(args, both, parent)
         if first is not None and first[1].kind.name == "results":
             add_common_options(table)
             return table.make_context(info_name, args, parent, **extra)

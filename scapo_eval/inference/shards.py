@@ -241,7 +241,8 @@ def _whole(paths: Sequence[str], output: str) -> _Whole:
     shards = {path: _read(path) for path in paths}
     check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
     paths = sorted(paths, key=lambda path: shards[path].number)
-    refuse_replacing(_written(output), [name for path in paths for name in (*_written(path), f"{path}{SHARD_SUFFIX}")])
+    read = [name for path in paths for name in (*files_of_output(path), f"{path}{SHARD_SUFFIX}")]
+    refuse_replacing(files_of_output(output), read)
     cards = [read_as(f"{path}{CARD_SUFFIX}", dict[str, Any]) for path in paths]
     _check_alike(paths, [shards[path] for path in paths], cards)
     card = _whole_card(output, paths, cards)
@@ -309,7 +310,8 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
     return len(kept), len(different)
 
 
-def _written(output: str) -> list[str]:
+def files_of_output(output: str) -> list[str]:
+    """Returns the paths of an output, and of its failures, its journal and its run card."""
     return [output, f"{output}{FAILED_SUFFIX}", f"{output}{SUFFIX}", f"{output}{CARD_SUFFIX}"]
 
 

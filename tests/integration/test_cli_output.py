@@ -245,6 +245,51 @@ def test_gates(run: ScapoEval, gate: str, code: int, said: str) -> None:
     assert said in err
 
 
+def test_gates_of_several_metrics_are_one_list(run: ScapoEval, world: Path) -> None:
+    for names in (["hal_rate,cover_rate"], ["hal_rate", "cover_rate"]):
+        gates = [word for name in names for word in ("--fail-worse", name)]
+        code, _, err = run(EXAMPLES[1], EXAMPLES[0], *TRUTH, "-q", *gates)
+        assert (code, err.count("gate missed")) == (3, 2)
+    assert "--fail-worse accepts names separated by commas" in run("a.jsonl", *TRUTH, "--fail-worse", ",")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "--format", "table"], "--json and --format table exclude each other"),
+        (["--beside"], "--off-protocol and --beside require --protocol NAME"),
+    ],
+)
+def test_options_that_exclude_each_other_leave_no_file(
+    run: ScapoEval, world: Path, words: list[str], said: str
+) -> None:
+    code, out, err = run(EXAMPLES[0], *TRUTH, *words, "-o", "late.json")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not Path("late.json").exists()
+
+
+def test_results_are_shown_and_exported_under_their_given_names(run: ScapoEval, world: Path) -> None:
+    assert run(EXAMPLES[0], *TRUTH, "-q", "-o", "r.json")[0] == 0
+    for words in (
+        ["power", "mine=r.json"],
+        ["show", "-q", "mine=r.json"],
+        ["show", "--allow-different", "mine=r.json"],
+    ):
+        code, out, _ = run(*words)
+        assert code == 0
+        assert {line.split("\t")[0] for line in out.splitlines()[1:]} == {"mine"}
+    assert run("show", "--intervals", "--format", "markdown", "mine=r.json")[1].splitlines()[2].startswith("| mine |")
+    assert run("export", "mine=r.json", "--to", "eee", "-o", "e.json", "--model", "mine=a/b")[0] == 0
+    assert json.loads(Path("e.json").read_text())["model_info"]["id"] == "a/b"
+
+
+def test_a_switch_before_the_file_is_no_option_with_a_value(run: ScapoEval, world: Path) -> None:
+    code, out, err = run("--plain-cells", "yes.jsonl")
+    assert code == 0, err
+    assert "accuracy" in out
+
+
 def test_plain_numbers_have_gates_above_1(run: ScapoEval, world: Path) -> None:
     assert run("chair", "a.jsonl", "--truth", "truth.json", "--fail-above", "len=20")[0] == 0
     assert run("chair", "a.jsonl", "--truth", "truth.json", "--fail-above", "len=1.5")[0] == 3

@@ -145,6 +145,14 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
         (["report", "base.jsonl", "--kinds", "count", "-o", "r.html"], "--kinds requires --scenes FILE"),
         (["report", "base.jsonl", "--scenes", "results.json", "-o", "r.html"], "results.json:1: no image id"),
         (["report", "results.json", "--format", "csv", "--table", "3"], "use caption files"),
+        (
+            ["report", "results.json", "--table", "3", "-o", "r.html"],
+            "--table, --metrics and --intervals are for tables",
+        ),
+        (["report", "results.json", "--format", "csv", "--images", "empty"], "--title and --images are for the page"),
+        (["report", "results.json", "--format", "csv", "--title", "T"], "--title and --images are for the page"),
+        (["report", "results.json", "--port", "80", "-o", "r.html"], "--port requires --watch"),
+        (["plot", "frontier", "results.json", "--top", "5", "-o", "r.png"], "--top is for plot labels"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
         (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: specify the folder"),
         (["plot", "frontier", "results.json", "--smooth", "5", "-o", "r.png"], "--smooth is for plot training"),
@@ -159,6 +167,19 @@ def test_bad_input_is_refused_in_one_line(
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
     assert not (world / "r.html").exists()
+
+
+def test_a_figure_finds_the_results_of_its_benchmark(run: Callable[..., Said], world: Path) -> None:
+    facts = [{"id": k, "facts": ["a", "b"], "verified": [1, k % 2]} for k in range(40)]
+    (world / "f.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    assert run("faithscore", "f.jsonl", "-o", "f.json", "-q", cwd=world).returncode == 0
+    assert run("faithscore", "f.jsonl", "g=f.jsonl", "-o", "fg.json", "-q", cwd=world).returncode == 0
+    for kind, inputs in (("faithscore", ["results.json", "f.json"]), ("differences", ["f.json", "results.json"])):
+        done = run("plot", kind, *inputs, "-o", f"{kind}.svg", cwd=world)
+        assert (done.returncode, done.stderr) == (0, "")
+    done = run("plot", "differences", "results.json", "fg.json", "-o", "both.svg", cwd=world)
+    assert done.returncode == 2
+    assert "and there are several: capscore, faithscore" in done.stderr
 
 
 def test_a_terminal_is_told_what_takes_its_time(

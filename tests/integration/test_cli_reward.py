@@ -68,6 +68,12 @@ def test_reward_writes_every_piece(world: Path) -> None:
     assert "|rule:subsentence|" in err
 
 
+def test_the_signature_says_that_unfinished_sentences_are_dropped(world: Path) -> None:
+    words = ("reward", world / "rollouts.jsonl", "--truth", world / "truth.json", "--vocabulary", world / "v.yaml")
+    said = {run(*words, *more)[1].splitlines()[-1] for more in ((), ("--drop-unfinished",))}
+    assert sorted("|unfinished:dropped|" in signature for signature in said) == [False, True]
+
+
 def test_reward_settings_and_output_file(world: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     truth = ("--truth", world / "truth.json", "--vocabulary", world / "v.yaml", "-q")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -49,6 +50,11 @@ def test_alone_it_says_what_is_here_and_every_command_runs(run: Run, files: tupl
     assert len(commands) >= 2
     for command in commands:
         assert run(*shlex.split(command)[1:])[0] == 0, command
+
+
+def test_a_pipe_in_the_folder_is_not_opened() -> None:
+    os.mkfifo("pipe.jsonl")
+    assert "No captions or results in this folder" in "\n".join(what_next(Path()))
 
 
 @pytest.mark.parametrize("module", ["jinja2", "no module"])
