@@ -180,7 +180,7 @@ def test_labels_of_any_spelling_have_a_fingerprint_and_long_names_are_unknown() 
 
 def test_word_lists_may_have_comments() -> None:
     assert is_word_list(b"# animals\ndog\n# more\ncat\n", "labels.txt")
-    assert not is_word_list(b"# animals\ndog: [dogs]\n", "labels.yaml")
+    assert not is_word_list(b"labels:\n  dog: {aliases: [dogs]}\n", "labels.yaml")
 
 
 def test_every_conflict_is_listed() -> None:
