@@ -174,7 +174,7 @@ def in_a_name(text: str, start: int, end: int) -> bool:
         start: Offset of the first character of the word.
         end: Offset after the last character of the word.
     """
-    if not text[start].isupper() or not text[:start].endswith(_NAMED):
+    if not text[start].isupper() or not text.endswith(_NAMED, 0, start):
         return False
     behind = _BEHIND.match(text, end)
     return behind is not None and behind[2].istitle() and behind[2].lower() not in FUNCTION_WORDS

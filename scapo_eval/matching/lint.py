@@ -15,6 +15,7 @@ from typing import Any
 from ..base.errors import MissingExtra
 from .matcher import AliasMatcher
 from .rules import IgnoreRule
+from .visible import as_displayed
 from .vocabulary import Vocabulary, tokenize_alias
 
 SIMILAR = 92
@@ -243,7 +244,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
     for caption in captions:
         named = ((mention.start, mention.end) for mention in matcher.find(caption))
         for start, end in (*matcher.find_ignored(caption), *named):
-            surface = " ".join(caption[start:end].lower().split())
+            surface = " ".join(as_displayed(caption[start:end]).lower().split())
             template_use = owner.get(tokenize_alias(surface))  # None: an alias, or a phrase given without a rule
             if template_use:
                 template_use.matched[surface] += 1

@@ -60,7 +60,7 @@ _NOT_OBJECTS = frozenset(
     """.split()
 )
 _ADJECTIVAL = re.compile(r".+(?:ing|ed|ly|ous|ful|ive|less|able|ible|ish)\Z")
-_TOKEN = re.compile(r"[A-Za-z]+(?:['\u2019-][A-Za-z]+)*|\d+|[^\sA-Za-z\d]")
+_TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+|\S")
 EXAMPLES = 3
 
 

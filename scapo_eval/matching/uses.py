@@ -335,6 +335,7 @@ def in_quotes(
         first, stop: Range of the rows that belong to this caption.
     """
     latest = starts[stop - 1] if first < stop else 0
+    whole = len(text) - len(text.lstrip()), len(text.rstrip())
     for opening, closing in _MARKS:
         begin = text.find(opening)
         while 0 <= begin < latest:
@@ -343,7 +344,7 @@ def in_quotes(
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
                     is_all = starts[row] == begin + 1 and ends[row] == end
                     is_value = _VALUE.search(text, max(0, begin - BEFORE), begin)  # in JSON, or an own caption
-                    is_whole = not text[:begin].strip() and not text[end + 1 :].strip()
+                    is_whole = (begin, end + 1) == whole
                     if not (is_value or is_whole) and not (is_all and _names_a_thing(text, begin, end + 1)):
                         yield row, _QUOTED
                 begin = text.find(opening, end + 1)
@@ -358,7 +359,7 @@ def _names_a_thing(text: str, begin: int, end: int) -> bool:
         return True
     if not _ARTICLE.search(before) or _ON_SIGN.match(text, end):
         return False
-    return shipped_cues().signs.isdisjoint(_said_before(text, begin))
+    return not _is_said(shipped_cues().signs, text, begin)
 
 
 def crossed_out(
@@ -369,23 +370,32 @@ def crossed_out(
     """
     has_cross, has_box, has_list = _CROSS.search(text) is not None, "[ ]" in text, '": [' in text
     has_keys = '":' in text
+    line = read = 0  # each part of a line is read once
+    leads = before = box = None
     for row in range(first, stop):
-        line = text.rfind("\n", 0, starts[row]) + 1
+        start, end = starts[row], ends[row]
+        newline = text.rfind("\n", read, start)
+        if newline >= 0 or row == first:
+            line = read = newline + 1
+            leads = _CHECKED.match(text, line) if has_cross else None  # marks precede the objects
+            before = box = None
         mark = None
-        if has_cross:
-            leads = _CHECKED.match(text, line)  # marks precede the objects
-            mark = _MARK_BEFORE.search(text, line, starts[row]) if leads else _MARK_AFTER.match(text, ends[row])
-        if mark is None and has_box:
-            mark = _BOX_BEFORE.search(text, line, starts[row])
+        if leads:
+            mark = before = _MARK_BEFORE.search(text, read, start) or before
+        elif has_cross:
+            mark = _MARK_AFTER.match(text, end)
+        if has_box and _BRACKET.search(text, read, start):
+            box = _BOX_BEFORE.search(text, max(line, read - 2), start)
+        read = start
+        mark = mark or box
         if mark is None and has_list:
-            mark = _ABSENT_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row])
-        is_struck = (
-            _STRUCK.search(text, line, starts[row]) is not None and _STRUCK_TO.match(text, ends[row]) is not None
-        )
-        is_none = _EMPTY_AFTER.match(text, ends[row]) or (has_keys and _has_none(text, starts[row], ends[row]))
+            mark = _ABSENT_LIST.search(text, max(0, start - 5 * BEFORE), start)
+        strike = _STRUCK.search(text, max(line, start - 3 * BEFORE), start)
+        is_struck = strike is not None and _STRUCK_TO.match(text, end) is not None
+        is_none = _EMPTY_AFTER.match(text, end) or (has_keys and _has_none(text, start, end))
         if (mark and mark[1] in _UNCHECKED) or is_struck or is_none:
             yield row, _NEGATED
-        elif has_list and _UNSURE_LIST.search(text, max(0, starts[row] - 5 * BEFORE), starts[row]):
+        elif has_list and _UNSURE_LIST.search(text, max(0, start - 5 * BEFORE), start):
             yield row, _HEDGED
 
 
@@ -403,13 +413,25 @@ def absence_marks_in(text: str) -> tuple[str, ...]:
 
 def is_written(text: str, start: int) -> bool:
     """Returns True if the sentence around a position mentions writing or a picture before this position."""
-    words = _said_before(text, start)
-    return not (shipped_cues().signs.isdisjoint(words) and shipped_cues().depictions.isdisjoint(words))
+    cues = shipped_cues()
+    return _is_said(cues.signs, text, start) or _is_said(cues.depictions, text, start)
 
 
-def _said_before(text: str, start: int) -> list[str]:
-    begin = max(text.rfind(end, 0, start) for end in ".!?\n") + 1
-    return _WORD.findall(text[begin:start].lower())
+def _is_said(words: frozenset[str], text: str, before: int) -> bool:
+    """Returns True if the sentence around a position contains one of several words before this position."""
+    places, are_words = _ends_and_words(words, text)
+    k = bisect_left(places, before) - 1
+    return k >= 0 and are_words[k]
+
+
+@lru_cache(maxsize=8)
+def _ends_and_words(words: frozenset[str], text: str) -> tuple[list[int], list[bool]]:
+    """Returns the places at which a sentence of a text ends or one of several words begins, and a flag for each place
+    that is True for a word.
+    """
+    read = ((token.start(), token.group().lower()) for token in _END_OR_WORD.finditer(text))
+    places = [(start, token in words) for start, token in read if token in words or token in ".!?\n"]
+    return [start for start, _ in places], [is_word for _, is_word in places]
 
 
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -425,23 +447,23 @@ def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Ite
         starts: Start offsets of mentions.
         first, stop: Range of the rows that belong to this caption.
     """
-    mark = text.find("?")
+    before, mark = 0, text.find("?")
     scopes = shipped_cues().scopes
     while mark >= 0:
-        sentence = max(text.rfind(end, 0, mark) for end in ".!?\n") + 1
+        sentence = max(text.rfind(end, before, mark) for end in ".!?\n") + 1
         *_, begin = [sentence, *(clause.start() for clause in scopes.asks.finditer(text, sentence, mark))]
         if begin == sentence and mark - sentence > scopes.short:
-            begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
+            begin = max(sentence, *(text.rfind(end, sentence, mark) for end in ',;:\u2013\u2014"\u201c'))
         if _WHY.match(text, begin) or _YES.match(text, mark):
             begin = mark  # presupposes or affirms the rest
         elif _HOW_MANY.match(text, begin) and _SOME.match(text, mark):
             begin = mark
         asked = _HEDGED if _PERHAPS.match(text, mark) else _ASKED
-        for row in range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
-            is_taken = scopes.taken.search(text, max(begin, starts[row] - BEFORE), starts[row])
-            if not is_taken or scopes.seeks.search(text, begin, mark):
-                yield row, asked
-        mark = text.find("?", mark + 1)
+        rows = range(bisect_left(starts, begin, first, stop), bisect_left(starts, mark, first, stop))
+        taken = [row for row in rows if scopes.taken.search(text, max(begin, starts[row] - BEFORE), starts[row])]
+        claims = frozenset(() if taken and scopes.seeks.search(text, begin, mark) else taken)
+        yield from ((row, asked) for row in rows if row not in claims)
+        before, mark = mark, text.find("?", mark + 1)
 
 
 def by_form(texts: Sequence[str], rows: Iterable[MentionRow]) -> Iterator[tuple[int, int]]:
@@ -771,6 +793,7 @@ def _article(words: Sequence[str]) -> int:
 
 _REMEMBERED = 1 << 12  # states of one kind of cue
 _WORD = re.compile(r"[^\W_]+")
+_END_OR_WORD = re.compile(rf"[.!?\n]|{_WORD.pattern}")
 _OF_WORDS = ascii_lowercase + digits
 _ARTICLE_NEXT, _AN = re.compile(r",\s+an?\s"), re.compile(r"\ban?\s")
 _SLEEPING = re.compile(r"\ban?\s+\w+ing\s+$")  # a participle before its noun
@@ -822,6 +845,7 @@ _NONE_AFTER = re.compile(rf"(?i)\"\s*(?:,|:\s*\{{)\s*{_COUNT}\s*:\s*{_NONE}")
 _NONE_BEFORE = re.compile(rf"(?i){_COUNT}\s*:\s*{_NONE}\s*,\s*\"\w+\"\s*:\s*\"(?:\w+ )?$")
 _STRUCK = re.compile(r"(?i)(?:~~|<(?:s|del|strike)>)(?:(?!~~|</|<del|<s>)[^\n]){0,80}$")
 _STRUCK_TO = re.compile(r"(?i)(?:(?!~~|</|<)[^\n]){0,80}(?:~~|</(?:s|del|strike)>)")
+_BRACKET = re.compile(r"[\[\]]")
 _BOX_BEFORE = re.compile(r"\[([ xX])\][^\[\]]*$")
 _ABSENT_LIST = re.compile(
     r"(?i)\"\w*(?:not[_ ]\w+|absent\w*|missing\w*|negatives?|invisible"

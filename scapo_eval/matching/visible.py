@@ -22,7 +22,7 @@ _HIDDEN = re.compile(
     r"|<(?P<tag>script|style|template)\b[^<>]{0,500}>.*?(?:</(?P=tag)\s*>|\Z)"
     r"|<(?P<name>\w{1,20})\b[^<>]{0,500}(?:\shidden\b|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0)"
     r"[^<>]{0,500}>.*?(?:</(?P=name)\s*>|\Z)"
-    r"|^\[[^\]\n]{1,20}\]:\s*(?:#|<>)[^\n]*$",
+    r"|^\[[^\]\n]{1,20}\]:[^\S\n]*(?:#\S*|<>)(?:[^\S\n]+(?:\([^\n]*\)|\"[^\n]*\"|'[^\n]*'))?[^\S\n]*$",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
 
@@ -121,7 +121,7 @@ def all_shown(texts: Sequence[str]) -> Sequence[str]:
         together = "".join(texts)
     except TypeError:
         return [*map(shown, texts)]
-    return [*map(shown, texts)] if "<" in together or "[" in together or "_" in together else texts
+    return [*map(shown, texts)] if "<" in together or "[" in together or "_" in together else [*texts]
 
 
 @cache
@@ -254,6 +254,13 @@ def displayed(text: str) -> tuple[str, list[int], list[int]] | None:
     if joined is None:
         return plain, starts, ends
     return joined[0], [starts[k] for k in joined[1]], [ends[k] for k in joined[1]]
+
+
+def as_displayed(text: str) -> str:
+    """Returns the visible form of a text."""
+    text = shown(text)
+    visible = displayed(text)
+    return visible[0] if visible else text
 
 
 @cache

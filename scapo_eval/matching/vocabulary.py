@@ -145,15 +145,15 @@ class Vocabulary:
 
         Raises:
             InputErrors: If the vocabulary has conflicts, such as an alias with two labels, an alias that is also an
-                ignore phrase, an empty or malformed alias, a label without aliases, or a head or kin that is not an
-                alias. The error lists all conflicts in the vocabulary.
+                ignore phrase, an empty or malformed alias, a label without aliases, a head or kin that is not an
+                alias, or a label in ``kin_of`` that is not a label. The error lists all conflicts in the vocabulary.
         """
-        table = {label: texts(label, aliases) for label, aliases in labels.items()}
+        table = {label: texts(label, labels[label]) for label in texts("labels", labels)}
         phrases = texts("ignore", ignore)
         senses = tuple(senses)
         special = {"heads": texts("heads", heads), "kin": texts("kin", kin)}
         special["senses"] = [word for sense in senses for word in sense.words]
-        kin_of = [label for label in texts("kin_of", kin_of) if label in table]
+        kin_of = texts("kin_of", kin_of)
         compounds = dict(compounds or {})
         reasons = _conflicts(table, [*phrases, *compounds], special)
         reasons += [
@@ -161,6 +161,7 @@ class Vocabulary:
             for phrase, to in compounds.items()
             if to not in table
         ]
+        reasons += [f"'kin_of' lists '{label}', which is not a label" for label in kin_of if label not in table]
         faults = [InputError(reason, path=name) for reason in reasons]
         if faults:
             raise InputErrors(faults)
@@ -226,7 +227,7 @@ class Vocabulary:
         shipped = shipped_vocabularies()
         if text in shipped:
             return _shipped(text)
-        if not Path(text).exists() and Path(text).name == text and "." not in text:
+        if not os.path.exists(text) and Path(text).name == text and "." not in text:
             raise InputError(f"unknown vocabulary '{text}'; known: {', '.join(shipped)} (or give a file)")
         folder = Path(text).parent
 
@@ -251,11 +252,14 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """Hash of the labels, aliases, ignore phrases and rules for modifiers.
 
-        Comments, the order of entries and equivalent spellings of an alias do not change the hash.
+        Comments, the order of labels, aliases and phrases, and equivalent spellings of an alias do not change the hash.
         """
 
         def path(alias: str) -> str:
-            return alias_path(alias).replace(PART, "|")
+            try:
+                return alias_path(alias).replace(PART, "|")
+            except ValueError:  # a label such as "dog (animal)"
+                return alias
 
         aliases = sorted({f"{path(alias)}\t{label}" for alias, label in self.aliases.items()})
         lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *sorted(set(map(path, self.ignore)))]
@@ -560,7 +564,7 @@ def is_word_list(data: bytes, name: str) -> bool:
     Raises:
         InputError: If the content cannot be parsed.
     """
-    return _words_only(load_yaml(data, name), data) is not None
+    return _words_only(_load(data, name), data) is not None
 
 
 def _load(data: bytes, name: str) -> Any:
@@ -626,8 +630,10 @@ def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, lis
     try:
         lists = parse_lists(document.get("lists") or {})
         special = {key: texts(key, document.get(key) or []) for key in ("heads", "kin", "kin_of")}
-        senses = [_sense(entry) for entry in document.get("senses") or []]
-        return list(parse_rules(document.get("ignore") or [], lists)), special, senses
+        senses = document.get("senses") or []
+        if not isinstance(senses, list):
+            raise InputError(f"'senses': expected a list, found {short_repr(senses)}")
+        return list(parse_rules(document.get("ignore") or [], lists)), special, [*map(_sense, senses)]
     except InputError as error:
         raise InputError(error.reason, path=name) from None
 

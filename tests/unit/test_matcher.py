@@ -307,6 +307,11 @@ def test_a_text_of_nothing_but_marks_takes_linear_time() -> None:
     assert len(mapped[0]) == 200_000
 
 
+def test_one_row_of_a_data_frame_is_a_batch() -> None:
+    texts = pytest.importorskip("pandas").Series(["A car.", "A dog."])
+    assert AliasMatcher("coco80").find_batch(texts[1:]).end.tolist() == [5]
+
+
 # ---- the words of the specification ----
 
 SPEC = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 
 import numpy as np
 import pytest
@@ -410,3 +411,16 @@ def test_each_word_is_once_in_a_cue_and_the_hash_is_of_the_rules() -> None:
     assert fingerprints[0] == cues.fingerprint != fingerprints[1]
     assert reading_of("all") is None
     assert len({reading_of(claims) for claims in READINGS}) == len(READINGS)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ['a "dog" ', "the dog ", "[ ] dog ", "\u2717 dog ", "~~dog~~ ", "| dog ", "Dog "],
+    ids=lambda unit: unit.strip(),
+)
+def test_uses_in_a_long_line_take_linear_time(unit: str) -> None:
+    text = unit * (100_000 // len(unit)) + "?"  # in quadratic time: 8 to 200 s
+    begin = time.process_time()
+    mentions = MATCHER.find(text)
+    assert len(mentions) == 100_000 // len(unit)
+    assert time.process_time() - begin < 6

@@ -22,6 +22,8 @@ MATCHER = AliasMatcher(Vocabulary.from_mapping({thing: [thing] for thing in ("do
         ("<p hidden>A dog</p> on a bench, a <b>car</b>", ["bench", "car"]),
         ("<script>var dog</script> bench", ["bench"]),
         ("[//]: # (A dog)\nA bench [car](x).", ["bench", "car"]),
+        ('[//]: <> "A dog" \r\n[dog]: #dog\n[x]: #\n bench', ["bench"]),
+        ("[Scene]:\n## A dog\n[1]: # A car", ["dog", "car"]),  # these are no link definitions
         ("2 < 3, a dog > a car", ["dog", "car"]),
         ("A d\u200bo\u200bg and a bi\u00adcycle", ["d\u200bo\u200bg", "bi\u00adcycle"]),
         ("A \u0441ar and a d\u043eg", ["\u0441ar", "d\u043eg"]),  # Cyrillic es and o

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from scapo_eval import InputErrors, Vocabulary
+from scapo_eval import InputError, InputErrors, Vocabulary
 from scapo_eval.cli.main import cli
-from scapo_eval.matching.lint import check, difference, inflector, plural_of, singular_of, variants
+from scapo_eval.matching.lint import check, difference, inflector, plural_of, singular_of, uses_of_rules, variants
 from scapo_eval.matching.mining import cluster, mine
+from scapo_eval.matching.vocabulary import is_word_list
 
 PETS = {"dog": ["dog", "dogs"], "cat": ["cat", "cats"]}
 
@@ -92,6 +94,18 @@ def test_mine_counts_uncovered_nouns_and_keeps_examples() -> None:
     assert "fence" in found[0].examples[0]
 
 
+def test_mine_keeps_words_with_accents_whole() -> None:
+    found = mine(["A piñata hangs near a crème brûlée."], Vocabulary.from_mapping(PETS), min_captions=1)
+    assert [candidate.phrase for candidate in found] == ["brûlée", "crème brûlée", "piñata"]
+
+
+def test_matches_of_rules_are_counted_in_displayed_text() -> None:
+    vocabulary = Vocabulary.parse(b"labels: {dog: [dogs], umbrella: [umbrella]}\nignore: [piece of cake]", "mine")
+    captions = ["Two dog&#115;, an um\u00adbrella and a pi<b></b>ece of\u00a0cake."]
+    matched = sum((use.matched for use in uses_of_rules(vocabulary, captions)), Counter[str]())
+    assert matched == {"piece of cake": 1}
+
+
 def test_cluster_joins_forms_spellings_and_kinds() -> None:
     vocabulary = Vocabulary.from_mapping(PETS)
     texts = ["A fence and a picket fence.", "Some fences.", "A hair dryer.", "A hairdryer.", "A hairdryer here."]
@@ -142,6 +156,8 @@ def test_fingerprint_ignores_comments_order_and_reviewed(tmp_path: Path) -> None
         ("labels: [dog]\nignore: [hot dog]\n", "not a valid vocabulary"),
         ("labels:\n  dog: [dog\n", "not a valid YAML file"),
         ("labels:\n  dog: dog\n", "expected a list of aliases"),
+        ("labels:\n  dog: [dog]\nsenses: 5\n", "'senses': expected a list, found 5"),
+        ("labels:\n  dog: [dog]\nkin: [dog]\nkin_of: [dgo]\n", "'kin_of' lists 'dgo', which is not a label"),
     ],
 )
 def test_faulty_files_are_named(tmp_path: Path, text: str, reason: str) -> None:
@@ -150,6 +166,21 @@ def test_faulty_files_are_named(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=r"v\.yaml") as caught:
         Vocabulary.load(path)
     assert reason in str(caught.value)
+
+
+def test_labels_of_any_spelling_have_a_fingerprint_and_long_names_are_unknown() -> None:
+    label = "dog (animal)"  # not a valid alias
+    words = Vocabulary.from_mapping({label: ["dog"]}, kin=["dog"], kin_of=[label])
+    assert words.fingerprint != Vocabulary.from_mapping({label: ["dog"]}, kin=["dog"]).fingerprint
+    with pytest.raises(InputError, match="unknown vocabulary 'dog, dog"):
+        Vocabulary.load("dog, " * 100)
+    with pytest.raises(InputError, match="1 is not text"):
+        Vocabulary.from_mapping({1: ["dog"]})  # type: ignore[dict-item]
+
+
+def test_word_lists_may_have_comments() -> None:
+    assert is_word_list(b"# animals\ndog\n# more\ncat\n", "labels.txt")
+    assert not is_word_list(b"labels:\n  dog: {aliases: [dogs]}\n", "labels.yaml")
 
 
 def test_every_conflict_is_listed() -> None:
