@@ -317,7 +317,9 @@ def test_a_server_that_is_killed_is_said_and_loses_nothing(
     person.page.keyboard.press("y")
     person.page.wait_for_selector("#trouble:visible")
     assert "Every answer before this one is kept" in person.page.inner_text("#trouble")
-    assert all("ERR_CONNECTION_REFUSED" in trouble for trouble in person.troubles)
+    # which error depends on whether the browser's open connections were reset or refused
+    expected = "console: Failed to load resource: net::ERR_"
+    assert [trouble for trouble in person.troubles if not trouble.startswith(expected)] == []
     person.context.close()
     again = Person(browser, serve(run).url)
     again.wait(2)

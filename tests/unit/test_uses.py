@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import time
 
 import numpy as np
 import pytest
@@ -419,8 +418,5 @@ def test_each_word_is_once_in_a_cue_and_the_hash_is_of_the_rules() -> None:
     ids=lambda unit: unit.strip(),
 )
 def test_uses_in_a_long_line_take_linear_time(unit: str) -> None:
-    text = unit * (100_000 // len(unit)) + "?"  # in quadratic time: 8 to 200 s
-    begin = time.process_time()
-    mentions = MATCHER.find(text)
-    assert len(mentions) == 100_000 // len(unit)
-    assert time.process_time() - begin < 6
+    n = 300_000 // len(unit)  # in quadratic time: one minute to half an hour
+    assert len(MATCHER.find(unit * n + "?")) == n
