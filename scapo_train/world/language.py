@@ -110,6 +110,13 @@ def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
     return " ".join(pieces)
 
 
+def listing(scene: Scene, random: np.random.Generator) -> str:
+    """Returns a sentence that lists all unambiguous objects of a scene in random order."""
+    clear = [noun for noun, is_clear in zip(scene.nouns, scene.clear, strict=True) if is_clear]
+    phrases = [_phrase(noun, random) for noun in random.permutation(clear).tolist()]
+    return f"There is {' and '.join(phrases) or 'nothing'}."
+
+
 def fluency(texts: Sequence[str], grammar: re.Pattern[str] = GRAMMAR) -> float | None:
     """Returns the share of complete sentences that match a grammar, or None if the texts contain no complete
     sentences.

@@ -17,6 +17,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ class Lessons:
 
 QUICK = Lessons(see=80, speak=700, scenes=5000)
 
+LISTING = 400
+"""Number of steps in which a model for a world with ``World.lists`` learns to list objects."""
+
 
 def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, base: Path | None = None) -> None:
     """Trains a model and writes it with its tokenizer and image processor to ``folder``.
@@ -85,7 +89,10 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, base: Path
     if base is None:
         see(policy, processor, world, lessons, random)
     vlm.model.visual.requires_grad_(False)
-    speak(policy, processor, world, lessons.speak if base is None else lessons.move, lessons, random)
+    if world.lists:
+        speak(policy, processor, world, language.listing, LISTING, lessons, random)
+    steps = lessons.speak if base is None else lessons.move
+    speak(policy, processor, world, partial(caption_of, world), steps, lessons, random)
     vlm.save_pretrained(folder)
     with atomic_write(folder / "lessons.json") as stream:
         stream.write(json.dumps({"world": world.name, **vars(lessons), "seed": seed}).encode())
@@ -149,13 +156,29 @@ def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, ra
 
 
 def speak(
-    policy: SharedPolicy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
+    policy: SharedPolicy,
+    processor: Any,
+    world: World,
+    text_of: Callable[[Scene, np.random.Generator], str],
+    steps: int,
+    lessons: Lessons,
+    random: np.random.Generator,
 ) -> None:
-    """Trains the language model to write captions from the features of the tower."""
+    """Trains the language model to write texts from the features of the tower.
+
+    Args:
+        policy: Model.
+        processor: Processor of the model.
+        world: Rules for drawing the pictures.
+        text_of: Function that returns a random text for a scene.
+        steps: Number of steps.
+        lessons: Numbers of pictures and of texts per picture, and learning rate.
+        random: Random number generator.
+    """
     pool = encoded(policy, processor, world, lessons.scenes, random)
 
     def texts_of(k: int) -> list[str]:
-        return [caption_of(world, pool[k][0], random) for _ in range(lessons.captions)]
+        return [text_of(pool[k][0], random) for _ in range(lessons.captions)]
 
     imitate(policy, processor, [vision for _, vision in pool], texts_of, steps, lessons.pictures, lessons.lr, random)
 

@@ -219,6 +219,7 @@ def test_a_world_of_many_objects_is_trained_from_the_model_of_its_base(
     torch.set_num_threads(1)
     monkeypatch.setattr(experiment, "TRAIN_PICTURES", 4)
     monkeypatch.setattr(experiment, "EVALUATION_PICTURES", 2)
+    monkeypatch.setattr(pretrain, "LISTING", 1)
     world = WORLDS["crowded_32"]
     start = experiment.prepare(world, tmp_path, Lessons(see=1, speak=2, move=2, scenes=4, pictures=2), 0)
     base = tmp_path / world.base / "seed-0"
