@@ -51,8 +51,8 @@ class World:
         words: Number of nouns of all scenes together, a multiple of 4.
         base: Name of the world whose start model is trained further to obtain the start model of this world. The start
             model of a telling world, or of a world that is its own base, is built from random weights.
-        lists: True if the language model learns to list the objects in a picture before it learns captions. In pictures
-            with many cells, captions alone do not teach the model to look at the picture.
+        lists: Number of steps in which the language model learns to list the objects in a picture before it learns
+            captions. In pictures with many cells, captions alone do not teach the model to look at the picture.
     """
 
     name: str = "plain"
@@ -64,7 +64,7 @@ class World:
     side: int = 3
     words: int = 16
     base: str = "plain"
-    lists: bool = False
+    lists: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,13 +93,13 @@ _TELLING = World("telling", nouns=4, objects=(2, 3), ambiguous=0.2, telling=True
 
 _RARE = World("rare", rarity=1.5)
 
-_PLAIN_32 = World("plain_32", nouns=8, side=4, words=32, base="plain_32", lists=True)
-_PLAIN_64 = World("plain_64", nouns=16, side=6, words=64, base="plain_64", lists=True)
+_PLAIN_32 = World("plain_32", nouns=8, side=4, words=32, base="plain_32", lists=400)
+_PLAIN_64 = World("plain_64", nouns=16, side=6, words=64, base="plain_64", lists=600)
 _CROWDED_16 = World(
-    "crowded_16", nouns=32, objects=(16, 16), ambiguous=0.25, side=4, words=32, base="plain_32", lists=True
+    "crowded_16", nouns=32, objects=(16, 16), ambiguous=0.25, side=4, words=32, base="plain_32", lists=400
 )
 _CROWDED_32 = World(
-    "crowded_32", nouns=64, objects=(32, 32), ambiguous=0.25, side=6, words=64, base="plain_64", lists=True
+    "crowded_32", nouns=64, objects=(32, 32), ambiguous=0.25, side=6, words=64, base="plain_64", lists=1000
 )
 
 _ALL = (_PLAIN, _RISKY, _CROWDED, _TELLING, _RARE, _PLAIN_32, _PLAIN_64, _CROWDED_16, _CROWDED_32)

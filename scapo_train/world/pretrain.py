@@ -63,9 +63,6 @@ class Lessons:
 
 QUICK = Lessons(see=80, speak=700, scenes=5000)
 
-LISTING = 400
-"""Number of steps in which a model for a world with ``World.lists`` learns to list objects."""
-
 
 def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, base: Path | None = None) -> None:
     """Trains a model and writes it with its tokenizer and image processor to ``folder``.
@@ -90,7 +87,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, base: Path
         see(policy, processor, world, lessons, random)
     vlm.model.visual.requires_grad_(False)
     if world.lists:
-        speak(policy, processor, world, language.listing, LISTING, lessons, random)
+        speak(policy, processor, world, language.listing, world.lists, lessons, random)
     steps = lessons.speak if base is None else lessons.move
     speak(policy, processor, world, partial(caption_of, world), steps, lessons, random)
     vlm.save_pretrained(folder)

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -219,11 +219,12 @@ def test_a_world_of_many_objects_is_trained_from_the_model_of_its_base(
     torch.set_num_threads(1)
     monkeypatch.setattr(experiment, "TRAIN_PICTURES", 4)
     monkeypatch.setattr(experiment, "EVALUATION_PICTURES", 2)
-    monkeypatch.setattr(pretrain, "LISTING", 1)
-    world = WORLDS["crowded_32"]
+    base = replace(WORLDS["plain_64"], lists=1)
+    monkeypatch.setitem(WORLDS, base.name, base)
+    world = replace(WORLDS["crowded_32"], lists=1)
     start = experiment.prepare(world, tmp_path, Lessons(see=1, speak=2, move=2, scenes=4, pictures=2), 0)
-    base = tmp_path / world.base / "seed-0"
-    before, after = (load_file(folder / "model" / "model.safetensors") for folder in (base, start))
+    models = [tmp_path / name / "seed-0" / "model" / "model.safetensors" for name in (base.name, world.name)]
+    before, after = map(load_file, models)
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if "visual" not in name}
     settings = load(start / "world.toml")
