@@ -32,7 +32,7 @@ from ..matching.vocabulary import Vocabulary
 from .codes import SOME_FAILED
 from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
-from .files import INPUT, OUTPUT, PLAIN
+from .files import INPUT, OUTPUT, PICTURES
 from .groups import Group
 from .numbers import NumberRange, Seed
 from .options import complete_kinds
@@ -87,7 +87,7 @@ def _prices(command: Command) -> Command:
 
 
 @command.command("sample")
-@click.argument("pool", type=PLAIN, nargs=-1, required=True)
+@click.argument("pool", type=PICTURES, nargs=-1, required=True)
 @click.option("-n", "n", type=click.IntRange(1), required=True, help="Number of images to draw.")
 @click.option(
     "-o",
@@ -137,7 +137,7 @@ _probability = click.option(
 
 
 @command.command("coarse")
-@click.argument("images", type=PLAIN, nargs=-1, required=True)
+@click.argument("images", type=PICTURES, nargs=-1, required=True)
 @click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if necessary.")
 @click.option("--vocabulary", type=INPUT, default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")

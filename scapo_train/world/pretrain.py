@@ -3,10 +3,11 @@ language model.
 
 First, the vision tower is trained with linear classifiers that predict the appearance of each cell. Then the tower is
 frozen, all pictures are encoded once, and the language model is trained on captions that omit some objects and invent
-others, as human captions do. Models for other worlds are obtained by continuing the training of the model for their
-base, which usually is ``plain``. If all scenes had the same nouns from the beginning, a model would learn to write, but
-not to look at the pictures. Models of ``telling``, where objects have colors, start from random weights. The result is
-a start model for alignment that recognizes more objects than it names, and names objects that are absent.
+others, as human captions do. In worlds with many cells, the language model first learns to list the objects. Models for
+other worlds are obtained by continuing the training of the model for their base, which usually is ``plain``. If all
+scenes had the same nouns from the beginning, a model would learn to write, but not to look at the pictures. Models of
+``telling``, where objects have colors, start from random weights. The result is a start model for alignment that
+recognizes more objects than it names, and names objects that are absent.
 """
 
 from __future__ import annotations

@@ -57,3 +57,12 @@ def test_descriptions_may_stand_in_the_folder_of_the_pictures(run: ScapoEval, st
     for _ in range(2):
         assert run(*command) == (0, "", "")
     assert len(Path("pictures/c.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_list_of_images_may_stand_in_their_folder(run: ScapoEval) -> None:
+    lists = []
+    for _ in range(2):
+        code, _, err = run("annotate", "sample", "pictures", "-n", 1, "-o", "pictures/images.jsonl")
+        assert code == 0, err
+        lists.append(Path("pictures/images.jsonl").read_bytes())
+    assert lists[0] == lists[1]
