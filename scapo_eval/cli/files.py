@@ -16,12 +16,14 @@ from click.shell_completion import CompletionItem
 from ..base.errors import ScapoError
 from ..files.files import refuse_replacing, refuse_unwritable
 from ..files.source import STDIN, Source
+from ..inference.sources import IMAGE_SUFFIXES
 from ..readers.data_set import DataSet, files_at, input_at, naming_files, sharing_inputs
 from ..readers.formats import KnownFile, recognize_file
 from ..results.results import Run, load_results, system_names, unique_names
 
 _STDIN = f"{__name__}.stdin"
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
+_PICTURES = f"{__name__}.pictures"  # folders of pictures
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -37,7 +39,8 @@ class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if ctx is None or ctx.resilient_parsing or path == STDIN:
             return
         ctx.meta.setdefault(own, []).extend(self._read(path) if own == _INPUTS else [path])
-        refuse_replacing(outputs=ctx.meta.get(_OUTPUTS, ()), inputs=ctx.meta.get(_INPUTS, ()))
+        outputs = ctx.meta.get(_OUTPUTS, ())
+        refuse_replacing(outputs, [*ctx.meta.get(_INPUTS, ()), *_pictures_among(outputs, ctx.meta.get(_PICTURES, ()))])
 
     def _read(self, path: str) -> list[str]:
         """Returns the files that a command reads for an input."""
@@ -89,7 +92,10 @@ class PicturesInput(InputFile):
     """
 
     def _read(self, path: str) -> list[str]:
-        return [path] if Path(path).is_dir() else super()._read(path)
+        if not Path(path).is_dir():
+            return super()._read(path)
+        click.get_current_context().meta.setdefault(_PICTURES, []).append(path)
+        return [path]
 
 
 class OutputFile(_File):
@@ -114,6 +120,15 @@ class OutputFile(_File):
 
 INPUT, PLAIN, PICTURES = InputFile(named=True), InputFile(named=False), PicturesInput(named=False)
 OUTPUT, OUTPUTS = OutputFile(folder=False), OutputFile(folder=True)
+
+
+def _pictures_among(outputs: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """Returns those outputs that would replace a picture in one of several folders. The folders are not listed, because
+    they may contain millions of pictures.
+    """
+    inside = [Path(folder).resolve() for folder in folders]
+    pictures = [output for output in outputs if inside and Path(output).suffix.lower() in IMAGE_SUFFIXES]
+    return [output for output in pictures if not {*inside}.isdisjoint(Path(output).resolve().parents)]
 
 
 def refuse_replacing_inputs(outputs: Sequence[str]) -> None:

@@ -66,3 +66,13 @@ def test_a_list_of_images_may_stand_in_their_folder(run: ScapoEval) -> None:
         assert code == 0, err
         lists.append(Path("pictures/images.jsonl").read_bytes())
     assert lists[0] == lists[1]
+
+
+@pytest.mark.parametrize("command", ["describe {} -o pictures/1.png --model m", "annotate sample {} -n 1 -o {}/1.png"])
+def test_no_picture_is_overwritten(run: ScapoEval, command: str) -> None:
+    before = Path("pictures/1.png").read_bytes()
+    code, _, err = run(*command.replace("{}", "pictures").split())
+    assert code == 2
+    assert "pictures/1.png: is also an input and would be overwritten" in err
+    assert Path("pictures/1.png").read_bytes() == before
+    assert len([*Path("pictures").iterdir()]) == 2
