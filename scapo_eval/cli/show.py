@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.text import Text
 
 from ..base.errors import FaultList, InputError
@@ -108,6 +109,9 @@ def command(
     by the number of hallucinated labels (highest first) and then by caption score (lowest first). The marks are +
     (supported), ! (hallucinated), ? (unknown) and ~ (ignore phrase).
     """
+    given = click.get_current_context().get_parameter_source("worst")
+    if image is not None and given is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--image shows all captions of one image and excludes --worst")
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
     console = SafeConsole(width=width, no_color=no_color or None, highlight=False)

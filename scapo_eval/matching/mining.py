@@ -102,10 +102,12 @@ def mine(
     candidates: dict[str, CandidatePhrase] = {}
     singular: dict[str, str] = {}
     for text in texts:
-        covered = [(m.start, m.end) for m in matcher.find(text)] + matcher.find_ignored(text)
+        covered = bytearray(len(text))  # 1 at the characters of mentions and ignore phrases
+        for left, right in (*((m.start, m.end) for m in matcher.find(text)), *matcher.find_ignored(text)):
+            covered[left:right] = b"\1" * (right - left)
         seen: set[str] = set()
         for start, end in phrases(text):
-            if any(start < right and left < end for left, right in covered):
+            if any(covered[start:end]):
                 continue
             surface = " ".join(text[start:end].lower().split())
             if surface not in singular:
@@ -146,7 +148,7 @@ def _phrases(text: str) -> Iterator[tuple[int, int]]:
 
 def _heads(chunk: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
     while len(chunk) > 1 and _ADJECTIVAL.match(chunk[-1].group().lower()):  # "a dog running" -> dog
-        chunk = chunk[:-1]
+        chunk.pop()
     head = chunk[-1].group().lower()
     if head in _NOT_OBJECTS or len(head) < 3 or _ADJECTIVAL.match(head):
         return

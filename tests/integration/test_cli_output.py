@@ -389,6 +389,8 @@ def test_show_without_an_image_shows_the_worst(run: ScapoEval, tmp_path: Path) -
 
     assert [record["line"] for record in worst] == [record["line"] for record in sorted(every, key=key)[:3]]
     assert run("show", EXAMPLES[0], *TRUTH, "--worst", 1, "--width", 80)[1].count("hallucinated: ") == 1
+    code, _, err = run("show", EXAMPLES[0], *TRUTH, "--image", "1", "--worst", 1)
+    assert (code, err.splitlines()[-1]) == (2, "Error: --image shows all captions of one image and excludes --worst")
 
 
 def test_identical_errors_are_said_once(run: ScapoEval, world: Path) -> None:
