@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import click
 import msgspec
 
-from ..base.errors import InputError, InputWarning, short_repr
+from ..base.errors import FaultList, InputError, InputWarning, short_repr
 from ..base.text import printable
 from ..files.containers import open_rows
 from ..files.files import atomic_write
@@ -20,9 +20,12 @@ from ..matching.lint import check as findings
 from ..matching.lint import difference, uses_of_rules, variants
 from ..matching.mining import CandidatePhrase, cluster, mine
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
+from ..readers.captions import caption_blocks, parsed
+from ..readers.formats import keys_are_named, keys_of_captions
 from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
 from .groups import Group
+from .options import key_options
 
 
 @click.group("vocab", cls=Group)
@@ -39,6 +42,7 @@ def command() -> None:
     metavar="FILE",
     help="Show the matches of each ignore rule in these captions (may be repeated).",
 )
+@key_options
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
     """Lists potential problems in vocabularies (default: all shipped ones). Exits with code 2 if there are any."""
@@ -153,6 +157,7 @@ def diff(old: str, new: str) -> None:
 @click.option(
     "--spacy", "spacy_model", metavar="MODEL", help="Use the noun chunks of this spaCy pipeline instead of the rules."
 )
+@key_options
 @click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, help="JSON Lines that `vocab build` reads.")
 def mine_command(
     rollouts: tuple[str, ...], vocabulary: str, min_captions: int, spacy_model: str | None, output: str
@@ -174,12 +179,32 @@ def mine_command(
 
 
 def _texts(path: str) -> Iterator[str]:
-    for line, record in open_rows(source_of(path)):
-        text = record.get("caption", record.get("response"))
-        if not isinstance(text, str):
+    """Yields the texts of a file of captions in any layout. If the first record names no image, the records only need
+    the key 'caption' or 'response'.
+    """
+    source = source_of(path)
+    rows = open_rows(source)
+    if _text_of(rows.first) is None or keys_of_captions(rows.first) is not None or keys_are_named():
+        faults = FaultList()
+        for captions in parsed(caption_blocks(source, rollouts=True, on_error=faults.add, warn=_warn), faults):
+            yield from captions.captions
+        faults.raise_if_any()
+        return
+    for line, record in rows:
+        text = _text_of(record)
+        if text is None:
             keys = ", ".join(map(str, record))
             raise InputError(f"missing key 'caption' or 'response' (found: {keys})", path=path, line=line)
         yield text
+
+
+def _warn(text: str) -> None:
+    echo(f"scapo-eval: warning: {text}", err=True)
+
+
+def _text_of(record: Mapping[str, Any]) -> str | None:
+    text = record.get("caption", record.get("response"))
+    return text if isinstance(text, str) else None
 
 
 _Phrase = Annotated[str, msgspec.Meta(max_length=1000)]

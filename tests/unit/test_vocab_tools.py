@@ -114,6 +114,37 @@ def test_cluster_joins_forms_spellings_and_kinds() -> None:
     assert "hair dryer" in drafts["hairdryer"].aliases
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "more"),
+    [
+        ("own.jsonl", '{"image_id": 1, "caption": "A gizmo near a fence."}', ()),
+        ("texts.jsonl", '{"response": "A gizmo near a fence."}', ()),
+        ("by_image.json", '{"1.jpg": "A gizmo near a fence."}', ()),
+        ("table.csv", "image,text\n1.jpg,A gizmo near a fence.\n", ()),
+        (
+            "keys.jsonl",
+            '{"pic": 1, "x": "A gizmo near a fence."}',
+            ("--image-key", "pic", "--caption-key", "x"),
+        ),
+    ],
+)
+def test_mine_reads_captions_in_every_layout(tmp_path: Path, name: str, content: str, more: tuple[str, ...]) -> None:
+    (tmp_path / name).write_text(content + "\n")
+    result = CliRunner().invoke(cli, ["vocab", "mine", str(tmp_path / name), "--min-captions", "1", *more])
+    assert [json.loads(line)["phrase"] for line in result.stdout.splitlines()] == ["fence", "gizmo"]
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [('{"text": "x"}', "missing key 'caption' or 'response' (found: text)"), ("[]", "expected a JSON object")],
+)
+def test_mine_names_the_line_of_a_record_without_text(tmp_path: Path, second: str, reason: str) -> None:
+    (tmp_path / "r.jsonl").write_text('{"response": "A gizmo."}\n' + second + "\n")
+    result = CliRunner().invoke(cli, ["vocab", "mine", str(tmp_path / "r.jsonl")])
+    assert result.exit_code == 2
+    assert f"r.jsonl:2: {reason}" in result.stderr
+
+
 def test_mine_and_build_make_a_vocabulary_that_loads(tmp_path: Path) -> None:
     rollouts, candidates, draft = (tmp_path / name for name in ("r.jsonl", "c.jsonl", "d.yaml"))
     rows = [{"image_id": k, "response": f'A red fence near the "no. {k}" sign.'} for k in range(6)]
