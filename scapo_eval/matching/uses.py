@@ -140,7 +140,7 @@ def unjudged(claims: Reading, texts: Iterable[str]) -> int | None:
 SPECIAL = 0
 """Value in place of a cue's rule index for the first word of a special alias."""
 
-EDITION = 7
+EDITION = 8
 """Version of the rules in this module, part of their hash. Increment the number if the treatment of cues changes."""
 
 
@@ -824,7 +824,7 @@ _VALUE = re.compile(
 )
 _IN_JSON = re.compile(r"[\[{]\s*$|(?:[\"\]}\d]|null|true|false)\s*,\s*$|\"\s*:\s*$")
 _CROSSES = "\u2717\u2718\u274c\u2715\u2716\U0001f6ab\u274e\u2610\u2b1c\u25fb\u26d4"
-_ABSENCE_MARKS = ("[", "|", "{", "~~", "</", "n/a", *_CROSSES)
+_ABSENCE_MARKS = ("[", "|", "{", "~~", "</", "n/a", "N/A", "N/a", *_CROSSES)
 _UNCHECKED = _CROSSES + " "
 _CROSS = re.compile(f"[{_CROSSES}]")
 _CHECK_MARK = f"([{_CROSSES}\u2713\u2714\u2705\u2611])\ufe0f?"

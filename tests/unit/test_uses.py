@@ -172,6 +172,8 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("- [x] cat\n- [ ] dog\n- [x] bus", [("cat", "claim"), ("dog", "negated"), ("bus", "claim")]),
         ("| cat | 2 |\n| dog | - |", [("cat", "claim"), ("dog", "negated")]),
         ("~~dog~~ cat", [("dog", "negated"), ("cat", "claim")]),
+        ("Dog: n/a\nCat: yes", [("Dog", "negated"), ("Cat", "claim")]),
+        ("Dog: N/A\nCat: yes", [("Dog", "negated"), ("Cat", "claim")]),
         ('{"cats": [], "dog": null, "bus": 1}', [("cats", "negated"), ("dog", "negated"), ("bus", "claim")]),
         (
             '{"not_visible": ["cat", "dog"], "visible": ["bus"]}',
