@@ -37,7 +37,7 @@ from .judge import judge_of
 from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
-from .shorten import Shortening, shorten
+from .shorten import Shortening, deduplicated, shorten, shortened
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Scheme:
         foreign: True if the captions of the scheme are imported from another project.
         shortens: Name of the scheme whose model is trained on its own shortened captions (``shorten.py``), or an empty
             string.
+        deduplicates: True if a repeated sentence is also deleted if further periods follow it.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Scheme:
     on_pairs: bool = False
     foreign: bool = False
     shortens: str = ""
+    deduplicates: bool = False
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -148,6 +150,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "short": Scheme("SCAPO, shortened captions", shortens="scapo"),
     "short_twice": Scheme("SCAPO, captions shortened twice", shortens="short"),
     "short_thrice": Scheme("SCAPO, captions shortened three times", shortens="short_twice"),
+    "deduplicated": Scheme("SCAPO, deduplicated captions", shortens="scapo", deduplicates=True),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
@@ -407,7 +410,8 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         _log.info("%s, seed %d: training on shortened captions", trial.title, trial.seed)
         longest = load(start / "world.toml").rollout.max_new_tokens
         seeds = (trial.seed, 5, rounds_of(trial.scheme) - 1)
-        shorten(aligned, run, WORLDS[folder.name], longest, steps, seeds, Shortening())
+        edited = deduplicated if SCHEMES[trial.scheme].deduplicates else shortened
+        shorten(aligned, run, WORLDS[folder.name], longest, steps, seeds, Shortening(), edited)
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)

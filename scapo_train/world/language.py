@@ -50,7 +50,7 @@ MENTION_CLEAR, MENTION_AMBIGUOUS, MENTION_ABSENT = 0.72, 0.55, 0.15
 They imitate real describers, which omit and invent objects.
 """
 
-_SENTENCE = re.compile(r"[^.]+\.")
+SENTENCE = re.compile(r"[^.]+\.")
 GRAMMAR = re.compile(
     "|".join(re.escape(sentence).replace(r"\{\}", "an? [a-z]+") for sentence in (*ONE, *_TWO, *FILLER))
 )
@@ -121,13 +121,13 @@ def fluency(texts: Sequence[str], grammar: re.Pattern[str] = GRAMMAR) -> float |
     """Returns the share of complete sentences that match a grammar, or None if the texts contain no complete
     sentences.
     """
-    sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
+    sentences = [sentence.strip() for text in texts for sentence in SENTENCE.findall(text)]
     return sum(map(bool, map(grammar.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
 def repeats(texts: Sequence[str]) -> float:
     """Returns the share of texts that contain the same sentence more than once."""
-    spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
+    spoken = [[sentence.strip() for sentence in SENTENCE.findall(text)] for text in texts]
     return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
 
 

@@ -3,13 +3,15 @@
 After alignment, greedy captions often repeat a sentence. A repeated sentence changes no score, because each object is
 counted once per caption, so deleting it from a caption costs no coverage. The aligned model describes new pictures by
 greedy decoding, repeated sentences are deleted, and the model is trained on these captions. No ground truth is used.
+Two functions delete repeated sentences: :func:`shortened`, with which the first trials were run, and
+:func:`deduplicated`, which also recognizes a repetition that is followed by further periods.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from ..data import Prompt, PromptRecord
 from ..families.packing import Vision
 from ..families.shared import SharedPolicy, SharedPrompt
 from ..rollout import PolicySampler
+from .language import SENTENCE
 from .pictures import World
 from .pretrain import encoded, imitate, question
 
@@ -51,12 +54,28 @@ class Shortening:
 
 
 def shortened(text: str) -> str:
-    """Returns a caption without the sentences that it repeats."""
+    """Returns a caption without the sentences that it repeats. A sentence that is followed by further periods is not
+    recognized as a repetition.
+    """
     return " ".join(dict.fromkeys(_SENTENCE_END.split(text.strip())))
 
 
+def deduplicated(text: str) -> str:
+    """Returns the complete sentences of a caption, each once and without further periods, or the caption itself if it
+    contains no complete sentence.
+    """
+    return " ".join(dict.fromkeys(sentence.strip() for sentence in SENTENCE.findall(text))) or text
+
+
 def shorten(
-    aligned: Path, run: Path, world: World, longest: int, steps: int, seeds: Sequence[int], length: Shortening
+    aligned: Path,
+    run: Path,
+    world: World,
+    longest: int,
+    steps: int,
+    seeds: Sequence[int],
+    length: Shortening,
+    edited: Callable[[str], str],
 ) -> None:
     """Trains a copy of a model, and writes it to the folder ``model`` of a run.
 
@@ -69,6 +88,7 @@ def shorten(
         steps: Number of steps of ``aligned``.
         seeds: Seeds of the new pictures and of the training.
         length: Length of the training.
+        edited: Function that deletes the repeated sentences of a caption.
     """
     random = np.random.default_rng(seeds)
     model = aligned / "model"
@@ -77,7 +97,7 @@ def shorten(
     policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
     vlm.model.visual.requires_grad_(False)
     visions = [vision for _, vision in encoded(policy, processor, world, length.scenes, random)]
-    texts = [shortened(text) for text in _described(policy, processor, visions, longest)]
+    texts = [edited(text) for text in _described(policy, processor, visions, longest)]
     imitate(policy, processor, visions, lambda k: [texts[k]], length.steps, length.pictures, length.lr, random)
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(model, run / "model", ignore=shutil.ignore_patterns("captions_*"))

@@ -179,6 +179,21 @@ def test_only_repeated_sentences_are_deleted(text: str, expected: str) -> None:
     assert repeats([expected]) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("There is a dog. A cat sits. There is a dog.......", "There is a dog. A cat sits."),
+        ("There is a dog.....There is a cat... There is a dog.", "There is a dog. There is a cat."),
+        (" There is a dog.  There is a dog. There is", "There is a dog."),
+        ("There is", "There is"),
+        ("...", "..."),
+    ],
+)
+def test_a_repetition_before_further_periods_is_deleted(text: str, expected: str) -> None:
+    assert shorten.deduplicated(text) == expected
+    assert repeats([expected]) == 0
+
+
 def test_an_aligned_model_is_trained_on_its_shortened_captions(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +206,7 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
         monkeypatch.setattr(module, "draw_scene", uneven_scene)
     monkeypatch.setattr(experiment, "Shortening", lambda: Shortening(scenes=96, steps=40, pictures=16))
     # captions of few lessons hardly repeat, so that another cut stands in for the deletion
-    monkeypatch.setattr(shorten, "shortened", lambda text: text.partition(". ")[0].rstrip(".") + ".")
+    monkeypatch.setattr(experiment, "shortened", lambda text: text.partition(". ")[0].rstrip(".") + ".")
     run = experiment.train(tmp_path / "plain", Trial("short", 0), 1)
     teacher = own / "runs" / "scapo"
     assert experiment.finished(teacher, 1)
@@ -209,8 +224,8 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
     assert (run / "metrics.jsonl").stat().st_mtime_ns == written
     last = load_file(twice / "model" / "model.safetensors")
     assert {name for name in after if not torch.equal(after[name], last[name])} == changed
-    schemes = ("scapo", "short", "short_twice", "short_thrice")
-    assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3]
+    schemes = ("scapo", "short", "short_twice", "short_thrice", "deduplicated")
+    assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3, 1]
 
 
 def test_a_world_of_many_objects_is_trained_from_the_model_of_its_base(
