@@ -154,3 +154,7 @@ def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     elsewhere = [tmp_path / "empty" if word == world / "images" else word for word in given(world)]
     _, err = run(world / "rollouts.jsonl", *elsewhere, code=2)
     assert "image 1: file not found" in err
+    for name in ("1.jpg", "000000000001.png"):
+        (tmp_path / "empty" / name).write_bytes(b"")
+    _, err = run(world / "rollouts.jsonl", *elsewhere, code=2)
+    assert "image 1: file not found, or several files have this id" in err
