@@ -24,7 +24,9 @@ pool() {
 rollouts() {
     scapo-eval describe pool.jsonl --model "$POLICY" "${ENGINE[@]}" --samples 8 --temperature 1 --max-tokens "$LONGEST" -o rollouts.jsonl
     scapo-eval vocab mine rollouts.jsonl -o candidates.jsonl
-    scapo-eval vocab build candidates.jsonl "${DRAFT[@]}" -o draft.yaml
+    if [ ! -f draft.yaml ]; then # somebody may have edited it
+        scapo-eval vocab build candidates.jsonl "${DRAFT[@]}" -o draft.yaml
+    fi
     scapo-eval vocab check "$VOCABULARY"
 }
 
@@ -47,9 +49,21 @@ refine() {
 # People look at random pairs. Again, with refine between, until a round is clean.
 people() {
     for run in matrix matrix_evaluation; do
-        scapo-eval annotate qc draw "$run" "${ROUND[@]}"
+        case $(last_round "$run") in
+            clean) continue ;;
+            open) ;; # it was interrupted
+            *)
+                scapo-eval annotate qc draw "$run" "${ROUND[@]}"
+                ;;
+        esac
         look "$run"
+        [ "$(last_round "$run")" != open ] || { echo "$run: its round is not finished: run this again" >&2; return 1; }
     done
+}
+
+last_round() { # RUN -> clean (over all labels, no errors, no verdict changed since), or its state
+    scapo-eval annotate qc status "$1" --json |
+        python -c 'import json, sys; s = json.load(sys.stdin); r = [{"state": "none"}, *s["rounds"]][-1]; print("clean" if r["state"] == "closed" and r["full"] and not r["errors"] and not s["stale"] else r["state"])'
 }
 
 # The matrices, the training prompts, and what the paper's Tables 5 and 6 say of them.

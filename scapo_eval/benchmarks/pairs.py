@@ -7,6 +7,7 @@ other with absent objects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
@@ -30,6 +31,9 @@ PairFormat = Literal["trl", "llamafactory", "ms-swift"]
 
 MIN_GAP: Mapping[By, float] = {"cap": 10.0, "hal": 10.0, "reward": 1.0, "sentence": 1.0}
 """Default minimum gap, in percentage points of Cap. Score and Hal. Rate or in units of reward."""
+
+_PLACEHOLDER = re.compile(r"\n?<image>\n?")
+"""Text that some tools write in a prompt in place of the image."""
 
 _CONFIGS: Mapping[By, RewardConfig] = {
     "cap": RewardConfig(level="cap"),
@@ -234,7 +238,7 @@ def pair_file(
                 reason = f"unknown image id '{response.image_id}' (not in {oracle.source})"
                 faults.add(UnknownImage(reason, path=str(path), line=response.line))
             continue
-        asked = response.prompt or prompt
+        asked = _PLACEHOLDER.sub("", response.prompt or prompt or "")  # a pair names its image elsewhere
         if not asked:
             faults.add(InputError("the record contains no prompt; use --prompt", path=str(path), line=response.line))
         else:

@@ -112,7 +112,7 @@ def command(
     def record(pair: Pair) -> bytes:
         image = folder.find(pair.image_id)
         if not os.path.isfile(image):
-            raise InputError(f"image {pair.image_id}: file not found", path=images)
+            raise InputError(f"image {pair.image_id}: file not found, or several files have this id", path=images)
         return dump_json(pair_record(pair, layout, by, image)) + b"\n"
 
     with atomic_write(output) as stream:

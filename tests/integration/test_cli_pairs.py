@@ -129,6 +129,14 @@ def test_the_formats_are_as_their_frameworks_read_them(world: Path) -> None:
     assert record["messages"][0]["content"].count("<image>") == len(record["images"])
 
 
+def test_a_prompt_with_a_placeholder_does_not_get_a_second_one(world: Path, tmp_path: Path) -> None:
+    rollouts = write(tmp_path / "r.jsonl", RESPONSES, prompt="<image>\nDescribe.")
+    (record,), _ = run(rollouts, *given(world, "ms-swift"))
+    assert record["messages"][0]["content"] == "<image>Describe."
+    (record,), _ = run(rollouts, *given(world, "trl"))
+    assert record["prompt"] == [{"role": "user", "content": "Describe."}]
+
+
 def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     plain = write(tmp_path / "plain.jsonl", RESPONSES, prompt="")
     _, err = run(plain, *given(world), code=2)
@@ -146,3 +154,7 @@ def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     elsewhere = [tmp_path / "empty" if word == world / "images" else word for word in given(world)]
     _, err = run(world / "rollouts.jsonl", *elsewhere, code=2)
     assert "image 1: file not found" in err
+    for name in ("1.jpg", "000000000001.png"):
+        (tmp_path / "empty" / name).write_bytes(b"")
+    _, err = run(world / "rollouts.jsonl", *elsewhere, code=2)
+    assert "image 1: file not found, or several files have this id" in err

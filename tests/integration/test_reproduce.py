@@ -21,8 +21,10 @@ for package in ("torch", "transformers", "fastapi", "uvicorn", "openai", "accele
     pytest.importorskip(package)
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary  # noqa: E402
-from scapo_eval.annotate.store import Store  # noqa: E402
+from scapo_eval.annotate.qc.rounds import close_round, open_round, read_rounds  # noqa: E402
+from scapo_eval.annotate.store import CellProvenance, Store  # noqa: E402
 from scapo_eval.cli.main import cli  # noqa: E402
+from scapo_eval.inference.sources import ImageFile  # noqa: E402
 from scapo_train.config import load, required  # noqa: E402
 from scapo_train.plan import __main__ as plan  # noqa: E402
 
@@ -155,6 +157,37 @@ def tables_and_report_have_every_system(done: Path) -> None:
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
 
 
+def test_people_continue_an_interrupted_round_and_are_done_after_a_clean_one(programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(f"WORK={tmp_path}\nROUND=(--random 2)\nlook() {{ :; }}\n")
+    stores = []
+    for name in ("matrix", "matrix_evaluation"):
+        images = [ImageFile(str(k), f"{k}.jpg", f"{k}.jpg") for k in range(20)]
+        stores.append(Store.create(tmp_path / name, images, Vocabulary.from_mapping({"cat": ["cat"]})))
+        stores[-1].write(range(20), [0] * 20, [0] * 20, CellProvenance("coarse", "coarse@12345678", "judge-7b"))
+
+    def people() -> tuple[int, list[int]]:
+        command = ["bash", str(EXAMPLE / "reproduce.sh"), str(tmp_path / "env"), "people"]
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        code = subprocess.run(command, env=environment, capture_output=True).returncode
+        return code, [len(read_rounds(store)) for store in stores]
+
+    for store, rounds in zip(stores, ([1, 0], [1, 1]), strict=True):
+        assert [people(), people()] == [(1, rounds)] * 2
+        with open_round(store, write=True) as opened:
+            opened.answer_many([(k, "no") for k in range(len(opened.answers))], by="Ada")
+            close_round(store, opened)
+    assert people() == (0, [1, 1])
+
+
+def test_an_edited_draft_of_the_vocabulary_is_kept(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "scapo-eval", f'echo "$2" >>{tmp_path}/said')
+    (tmp_path / "env").write_text(f"WORK={tmp_path}\nPOLICY= ENGINE=() LONGEST= DRAFT=() VOCABULARY=\n")
+    (tmp_path / "draft.yaml").touch()
+    command = ["bash", str(EXAMPLE / "reproduce.sh"), str(tmp_path / "env"), "rollouts"]
+    subprocess.run(command, env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}, check=True)
+    assert "build" not in (tmp_path / "said").read_text().split()
+
+
 # --- the paper's size -------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +265,7 @@ def test_the_papers_runs_are_configured_and_planned(
         "full_repeat",
         "no_reg",
     }
-    (planned,) = [arguments[2:] for name, *arguments in commands if name == "python"]
+    (planned,) = [arguments[2:] for name, *arguments in commands if name == "python" and arguments[0] == "-m"]
     assert plan.main(planned) == 0
     assert "312 steps" in capsys.readouterr().out
 
