@@ -11,7 +11,7 @@ Sources: Kendall 1945 (tau-b), Stuart 1953 (tau-c), Cohen 1960 (kappa), Efron & 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -105,10 +105,10 @@ class Pairing:
         """Returns the (1 + resamples,) values of a statistic, first for all items and then for each resample. Undefined
         values are NaN.
         """
-        weights = self.sample.weights()
         if statistic in ("kendall_b", "kendall_c", "auc") and self.sample.n_images > MOST_IMAGES:
-            weights = weights[:1]
-        return _MEASURES[statistic](self, weights)
+            together = ResampledImages(np.zeros_like(self.sample.group), np.zeros((0, 1)))  # all items as one image
+            return _MEASURES[statistic](replace(self, sample=together), together.weights())
+        return _MEASURES[statistic](self, self.sample.weights())
 
     def summed(self, columns: Floats) -> Floats:
         """Sums per-item columns over the items of each image, and returns the sums as an (images, columns) array."""

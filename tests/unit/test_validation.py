@@ -23,6 +23,7 @@ from scapo_eval.claiming.claim import KINDS
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.results.stats import holm
+from scapo_eval.validation import agreement
 from scapo_eval.validation.agreement import Pairing, ResampledImages, Statistic, interval_of
 from scapo_eval.validation.halves import half_of
 from scapo_eval.validation.judgements import Judgements
@@ -65,6 +66,18 @@ def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple
         names = [10 * sample.group[k] + copy for k, copy in chosen]
         wanted = by_definition(statistic, [x[k] for k, _ in chosen], [y[k] for k, _ in chosen], names)
         assert value == pytest.approx(wanted, abs=1e-7, nan_ok=True)
+
+
+@pytest.mark.parametrize("statistic", ["kendall_b", "kendall_c", "auc"])
+def test_many_images_need_no_table_of_their_pairs(statistic: Statistic, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = ResampledImages.of([str(k // 2) for k in range(40)], resamples=5, seed=1)
+    pairing = Pairing(np.arange(40.0) % 7, np.arange(40.0) % 2, sample)
+    [wanted, *_] = pairing.resampled(statistic)
+    monkeypatch.setattr("scapo_eval.validation.agreement.MOST_IMAGES", 10)
+    sizes, form = [], agreement._form
+    monkeypatch.setattr(agreement, "_form", lambda weights, table: sizes.append(table.shape) or form(weights, table))
+    assert pairing.resampled(statistic).tolist() == [wanted]
+    assert set(sizes) == {(1, 1)}
 
 
 def test_verdicts_by_hand() -> None:
