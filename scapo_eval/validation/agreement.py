@@ -146,8 +146,9 @@ def _pearson(pairing: Pairing, weights: Floats) -> Floats:
     x, y, _ = pairing._columns
     x, y = x - x.mean(), y - y.mean()  # for numerical precision; a correlation is invariant to shifts
     n, sx, sy, sxx, syy, sxy = (weights @ pairing.summed(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1))).T
-    spread = np.maximum(n * sxx - sx * sx, 0) * np.maximum(n * syy - sy * sy, 0)
-    return divide(n * sxy - sx * sy, np.where(spread > 1e-12 * n**2, np.sqrt(spread), 0.0))
+    xx, yy = n * sxx - sx * sx, n * syy - sy * sy
+    varies = (xx > 1e-12 * n * sxx) & (yy > 1e-12 * n * syy)  # otherwise, only rounding errors vary
+    return divide(n * sxy - sx * sy, np.sqrt(np.where(varies, xx * yy, 0.0)))
 
 
 def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> Floats:

@@ -68,6 +68,16 @@ def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple
         assert value == pytest.approx(wanted, abs=1e-7, nan_ok=True)
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1, 1e12])
+def test_the_scale_of_a_metric_does_not_matter(scale: float) -> None:
+    sample = ResampledImages.of([str(k) for k in range(40)], resamples=50, seed=1)
+    x, y = np.full(40, scale / 3), np.arange(40.0) % 5
+    x[0] = 100 * scale  # without image 0, the metric is constant
+    found = Pairing(x, y, sample).resampled("pearson")
+    assert found[0] == pytest.approx(np.corrcoef(x, y)[0, 1])
+    assert np.isnan(found[1:]).tolist() == (sample.drawn[:, 0] == 0).tolist()
+
+
 @pytest.mark.parametrize("statistic", ["kendall_b", "kendall_c", "auc"])
 def test_many_images_need_no_table_of_their_pairs(statistic: Statistic, monkeypatch: pytest.MonkeyPatch) -> None:
     sample = ResampledImages.of([str(k // 2) for k in range(40)], resamples=5, seed=1)
