@@ -300,8 +300,8 @@ def _facts(record: Record) -> list[tuple[str, float | None]]:
     given = record.get("facts", record.get("stage 2"))
     if isinstance(given, Mapping):  # published format
         given = [{"text": text, "label": label} for text, label in given.items()]
-    if not isinstance(given, list):
-        raise InputError(f"'facts' must be a list, got {short_repr(given)}")
+    if not isinstance(given, list) or not all(isinstance(fact, Mapping) for fact in given):
+        raise InputError(f"'facts' must be a list of objects, got {short_repr(given)}")
     return [(_text(fact, "text"), _number(fact.get("label"), "label")) for fact in given]
 
 
@@ -350,7 +350,10 @@ def _iiw(record: Record, number: int) -> Iterator[RatedText]:
     given = record.get("sxs_p5b")
     if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
         return
-    ratings = {str(name): _number(rating.get("score"), str(name)) for name, rating in given.items()}
+    ratings = {
+        str(name): _number(rating.get("score") if isinstance(rating, Mapping) else rating, str(name))
+        for name, rating in given.items()
+    }
     image = _image(record, "image")
     yield RatedText(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
 

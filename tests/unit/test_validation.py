@@ -233,6 +233,8 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgments"),
         ([{"caption": "A dog.", "rating": 1}], {}, "missing key 'image_id'"),
         ([{"image_id": 1, "caption": "A dog.", "spans": [{"start": 0, "end": 99, "wrong": True}]}], {}, "span"),
+        ([{"image_id": 1, "answer": "", "facts": ["There is a text."]}], {}, "'facts' must be a list of objects"),
+        ([{"image": 1, "human": "", "p5b": "", "sxs_p5b": {"Like": "x"}}], {}, "rating 'Like' must be a number"),
     ],
 )
 def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, Any], reason: str) -> None:
