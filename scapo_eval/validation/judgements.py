@@ -254,6 +254,11 @@ class _Set:
         return all(key in record for key in self.keys)
 
 
+def _id(record: Record, key: str, number: int) -> str:
+    given = record.get(key)
+    return str(number if given is None else given)
+
+
 def _image(record: Record, *keys: str) -> str:
     given = next((record[key] for key in keys if record.get(key) is not None), None)
     if given is None:
@@ -335,7 +340,7 @@ def _haelm(record: Record, number: int) -> Iterator[RatedText]:
     accurate = record.get("accurate")
     if accurate not in ("yes", "no"):
         raise InputError(f"'accurate' must be yes or no, got {short_repr(accurate)}")
-    item = str(record.get("id", number))
+    item = _id(record, "id", number)
     yield RatedText(
         item, item, _text(record, "caption"), {"accurate": float(accurate == "yes")}, references=_references(record)
     )
@@ -343,7 +348,7 @@ def _haelm(record: Record, number: int) -> Iterator[RatedText]:
 
 def _composite(record: Record, number: int) -> Iterator[RatedText]:
     ratings = {"rating": _number(record.get("rating"), "rating")}
-    yield RatedText(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
+    yield RatedText(_id(record, "row", number), _image(record, "image_id"), _text(record, "caption"), ratings)
 
 
 def _iiw(record: Record, number: int) -> Iterator[RatedText]:
@@ -365,7 +370,7 @@ def _own(record: Record, number: int) -> Iterator[RatedText]:
     rival = None if record.get("rival") is None else _text(record, "rival")
     caption = _text(record, "caption")
     yield RatedText(
-        str(record.get("id", number)),
+        _id(record, "id", number),
         _image(record, "image_id", "image"),
         caption,
         {str(name): _number(value, str(name)) for name, value in given.items()},

@@ -248,6 +248,11 @@ def test_a_few_missing_ratings_are_left_out() -> None:
     assert (first.n, first.n_images) == (36, 18)
 
 
+def test_an_id_of_null_is_a_missing_id() -> None:
+    loaded = Judgements.load(Records("own", rows(3, id=None)))
+    assert [item.id for item in loaded.items] == ["1", "2", "3"]
+
+
 def test_halves_do_not_depend_on_the_other_images() -> None:
     halves = [half_of(str(k)) for k in range(1000)]
     assert 450 < halves.count("report") < 550
