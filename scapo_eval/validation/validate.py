@@ -212,9 +212,9 @@ def validate(
     if not isinstance(loaded, Judgements):
         loaded = Judgements.load(readable(loaded), name=set_name, ranges=ranges)
     everything = loaded if half is None else loaded.half(half)
-    if not everything.items:
+    judged = everything.without_systems(without) if everything.items else everything
+    if not judged.items:
         raise InputError("no item is left", path=loaded.source)
-    judged = everything.without_systems(without)
     given = References.of(references) if references is not None else _own_references(loaded)
     beside = Beside.of(given, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
@@ -256,6 +256,8 @@ def validate(
     in_half = np.array([item.id in kept for item in loaded.items], dtype=bool)
     values |= {name: column[in_half] for name, column in columns.items()}
     dimensions = list(ratings) or list(judged.dimensions)
+    if not dimensions:
+        raise InputError("no item has a rating", path=loaded.source)
     rows = np.array([item.system not in without for item in everything.items], dtype=bool)
     pairings = {
         (name, rating): Pairing(column[rows], judged.rating(rating), sample, judged.pairs)

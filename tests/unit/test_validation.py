@@ -228,6 +228,8 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         (rows(), {"scores": {"x": [{"id": 0, "score": float("-inf")}]}}, "'score' must be finite, got -inf"),
         (rows(), {"scores": {"x": [{"id": k, "score": k} for k in range(20)]}}, "20 items have both"),
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
+        (rows(system="a"), {"without": ["a"]}, "no item is left"),
+        ([{**row, "ratings": {}} for row in rows()], {}, "no item has a rating"),
         (rows(), {"half": "both"}, "half must be one of"),
         ([{**row, "id": 1} for row in rows()], {}, "id '1' appears twice"),
         ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgments"),
