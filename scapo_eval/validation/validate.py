@@ -240,6 +240,9 @@ def validate(
     if judged.marked:
         if held_against is None:
             raise InputError("marked parts require a ground truth (--truth)", path=loaded.source)
+        given_in_vain = {"metric": metrics, "scores": scores, "rating": ratings, "claims": claims != "all"}
+        for option in filter(given_in_vain.get, given_in_vain):
+            raise InputError(f"--{option} has no effect on marked parts", path=loaded.source)
         return Validation(
             judged,
             Signature.of("validate", **{**decisive, "claims": None}, **sized),
@@ -248,8 +251,12 @@ def validate(
             (),
             claim_oracle.notes,
         )
+    if known and not judged.statements:
+        raise InputError("--scenes has an effect only on marked parts and FAITHSCORE's facts", path=loaded.source)
     measures = Measures(held_against, options, {} if given is None else given.texts, loaded.statements)
     columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
+    if taken := [name for name in columns if name in measures.known]:
+        raise InputError(f"scores need another name than the metric '{taken[0]}'", path=loaded.source)
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
     values = _values(measures, chosen, everything)
     kept = {item.id for item in everything.items}

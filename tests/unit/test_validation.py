@@ -230,6 +230,10 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
         (rows(system="a"), {"without": ["a"]}, "no item is left"),
         ([{**row, "ratings": {}} for row in rows()], {}, "no item has a rating"),
+        (rows(), {"scores": {"hal_rate": [{"id": k, "score": k} for k in range(40)]}}, "another name than the metric"),
+        (rows(), {"scenes": [{"image_id": 0, "objects": [{"name": "dog"}]}]}, "--scenes has an effect only on"),
+        (rows(spans=[]), {"metrics": ["cider"]}, "--metric has no effect on marked parts"),
+        (rows(spans=[]), {"claims": "visual"}, "--claims has no effect on marked parts"),
         (rows(), {"half": "both"}, "half must be one of"),
         ([{**row, "id": 1} for row in rows()], {}, "id '1' appears twice"),
         ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgments"),
@@ -342,6 +346,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     table = CliRunner().invoke(cli, [*words, "--width", "120"])
     assert "kendall_c" in table.stdout
     assert "own: 40 items, 20 images." in table.stdout
+    twice = CliRunner().invoke(cli, [*words, "--scores", "clip=clip.jsonl"])
+    assert (twice.exit_code, "two --scores have the same name" in twice.output) == (2, True)
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
     assert found["systems"][0]["means"]["rating"] == 3.5
     for faulty in ("rating=x", "1:5", "rating=5:1", "rating=1:1", "rating=nan:5"):
