@@ -158,7 +158,10 @@ class Style:
                 sheet.__enter__()
             except OSError:
                 raise InputError(f"style sheet not found: '{self.style}'") from None
+            except ValueError:  # not a text
+                raise InputError(f"not a valid style sheet: '{self.style}'") from None
             try:
+                matplotlib.rcParams["text.usetex"] = False  # names may contain % and _
                 yield
             finally:
                 sheet.__exit__(None, None, None)

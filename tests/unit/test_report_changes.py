@@ -145,13 +145,22 @@ def test_names_stand_beside_their_points_or_in_a_legend_lower_than_the_plot(syst
     assert len(styles) == systems  # no two alike
 
 
-def test_fonts_and_style_sheets_are_taken_or_refused(systems: tuple[CaptionEvidence, CaptionEvidence]) -> None:
+def test_fonts_and_style_sheets_are_taken_or_refused(
+    systems: tuple[CaptionEvidence, CaptionEvidence], tmp_path: Path
+) -> None:
     figure = drawn(plots.labels(systems, style=plots.Style(4, font="DejaVu Serif", style="grayscale")))
     assert figure.axes[0].xaxis.label.get_fontname() == "DejaVu Serif"
     with pytest.raises(InputError, match="font not found: 'No Such Font'"):
         plots.labels(systems, style=plots.Style(font="No Such Font"))
     with pytest.raises(InputError, match="style sheet not found: 'none such'"):
         plots.labels(systems, style=plots.Style(style="none such"))
+    sheet = tmp_path / "sheet.mplstyle"
+    sheet.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not a valid style sheet"):
+        plots.labels(systems, style=plots.Style(style=str(sheet)))
+    sheet.write_text("text.usetex: True\naxes.grid: True")
+    (axes,) = plots.labels(systems, style=plots.Style(style=str(sheet))).axes
+    assert (axes.xaxis.label.get_usetex(), axes.xaxis.get_gridlines()[0].get_visible()) == (False, True)
     for width in ("page", 0.5, 99):
         with pytest.raises(InputError, match="not a valid width"):
             plots.Style(width)
