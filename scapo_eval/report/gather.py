@@ -180,7 +180,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
         claims=tuple(each for each in evidence if isinstance(each, ClaimEvidence)),
         checked=tuple(each for each in evidence if isinstance(each, CheckedSystem)),
         answers=tuple(each for each in evidence if isinstance(each, AnswerEvidence)),
-        training_logs=_distinct_names(
+        training_logs=distinct_names(
             [
                 replace(log, name=settings.given.get(folder.path, log.name))
                 for folder in folders
@@ -321,7 +321,8 @@ def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(members) for _, members in groupby(ordered, key=lambda run: run.metric_set.name)]
 
 
-def _distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
+def distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
+    """Returns the training runs with a number after every name that occurs more than once."""
     names = [run.name for run in runs]
     return tuple(
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run

@@ -13,6 +13,7 @@ import pytest
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
+from scapo_eval.benchmarks.faithscore import Facts, faithscore_run
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, bundle, html, plots
 from scapo_eval.report.changes import label_changes, length_difference, telling_captions
@@ -164,6 +165,21 @@ def test_fonts_and_style_sheets_are_taken_or_refused(
     for width in ("page", 0.5, 99):
         with pytest.raises(InputError, match="not a valid width"):
             plots.Style(width)
+
+
+def test_every_run_and_system_has_its_place_in_the_legend(tmp_path: Path) -> None:
+    for folder, steps in (("a/run", 1), ("b/run", 4)):
+        (tmp_path / folder).mkdir(parents=True)
+        lines = [{"step": k, "reward": k if k % steps == 0 else None} for k in range(1, 13)]
+        (tmp_path / folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figure = scapo_eval.plots.training([tmp_path / "a/run", tmp_path / "b/run"])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run#1", "run#2"]
+    figure = plots.training([TrainingLog("one", {"step": [1], "reward": [0.5]}, [])])
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["."]
+    told = [Facts(k, str(k), 2, 1 + k % 2, setting) for k in range(40) for setting in ("long", "short")]
+    runs = [faithscore_run(name, each, ["long", "short"]) for name, each in (("base", told), ("ours", told[1::2]))]
+    figure = scapo_eval.plots.faithscore(scapo_eval.compare(runs, allow_different=True))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "ours"]
 
 
 def test_figures_are_made_of_results() -> None:
