@@ -164,6 +164,9 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
     for run in runs:
         for note in run.notes:
             warn(f"{run.name}: {note}")
+    for prefix in settings.trails:
+        if not any(run.name.startswith(prefix) for run in runs):
+            warn(f"no system has the prefix '{prefix}' of --trail")
     with stage("comparing the systems"):
         groups = tuple(
             compare(
