@@ -436,7 +436,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
         for name in chosen
     }
     if not any(rows.values()):
-        raise InputError("nothing to draw: differences need two systems of one benchmark")
+        raise InputError("nothing to draw: differences need two systems of one benchmark that share 30 images")
     style = style or Style()
     ranks = {row["system"]: row["difference"] for row in rows[chosen[-1]]}  # of Cap. Score, if available
     drawn = {row["system"] for each in rows.values() for row in each}

@@ -193,8 +193,10 @@ def test_figures_are_made_of_results() -> None:
     assert panel.get_title() == "Hal. Rate"
     with pytest.raises(InputError, match="metric 'x' not found"):
         scapo_eval.plots.differences(results, ["x"])
-    with pytest.raises(InputError, match="nothing to draw"):
-        scapo_eval.plots.differences(scapo_eval.compare(runs[:1]))
+    apart = scapo_eval.score(rows(1)[:20], vocabulary="coco80", name="few", resamples=100)
+    for few in (runs[:1], [runs[0], apart]):
+        with pytest.raises(InputError, match="nothing to draw: differences need two .* that share 30 images"):
+            scapo_eval.plots.differences(scapo_eval.compare(few))
 
 
 def rows(wrong: int) -> list[dict[str, Any]]:
