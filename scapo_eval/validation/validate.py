@@ -174,7 +174,7 @@ def validate(
         set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, or ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``) or ``length``. The
             first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, the
-            function uses all metrics whose required ground truth or references are given.
+            function uses all metrics that the given ground truth or references define.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
         ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
@@ -259,6 +259,9 @@ def validate(
         raise InputError(f"scores need another name than the metric '{taken[0]}'", path=loaded.source)
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
     values = _values(measures, chosen, everything)
+    defined = {name: column for name, column in values.items() if not np.isnan(column).all()}
+    if not metrics and len(defined) > 1:  # references alone, for example, do not define hal_rate
+        values = defined
     kept = {item.id for item in everything.items}
     in_half = np.array([item.id in kept for item in loaded.items], dtype=bool)
     values |= {name: column[in_half] for name, column in columns.items()}

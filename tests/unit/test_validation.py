@@ -248,6 +248,15 @@ def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, An
         scapo_eval.validate(records, **{"truth": TRUTH, "resamples": 10, **options})
 
 
+def test_references_alone_have_metrics_by_default() -> None:
+    records = [{**row, "references": ["A dog."]} for row in rows()]
+    found = scapo_eval.validate(records, resamples=10)
+    named = ["cover_rate", "cover_weighted", "cover_words", "cap_people", "length"]
+    assert list(dict.fromkeys(agreement.metric for agreement in found.agreements)) == named
+    with pytest.raises(InputError, match="0 items have both 'hal_rate' and 'rating'"):
+        scapo_eval.validate(rows(), truth={99: ["dog"]}, resamples=10)
+
+
 def test_a_few_missing_ratings_are_left_out() -> None:
     records = [{**row, "rating": None if k < 4 else row["rating"]} for k, row in enumerate(rows())]
     [first, *_] = scapo_eval.validate(records, truth=TRUTH, metrics=["hal_rate"], resamples=10).agreements
