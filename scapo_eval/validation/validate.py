@@ -257,7 +257,7 @@ def validate(
     columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
     if taken := [name for name in columns if name in measures.known]:
         raise InputError(f"scores need another name than the metric '{taken[0]}'", path=loaded.source)
-    chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
+    chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known]
     values = _values(measures, chosen, everything)
     defined = {name: column for name, column in values.items() if not np.isnan(column).all()}
     if not metrics and len(defined) > 1:  # references alone, for example, do not define hal_rate

@@ -248,11 +248,14 @@ def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, An
         scapo_eval.validate(records, **{"truth": TRUTH, "resamples": 10, **options})
 
 
-def test_references_alone_have_metrics_by_default() -> None:
+def test_metrics_by_default() -> None:
     records = [{**row, "references": ["A dog."]} for row in rows()]
     found = scapo_eval.validate(records, resamples=10)
     named = ["cover_rate", "cover_weighted", "cover_words", "cap_people", "length"]
     assert list(dict.fromkeys(agreement.metric for agreement in found.agreements)) == named
+    scores = {"elsewhere": [{"id": k, "score": k % 7} for k in range(40)]}
+    found = scapo_eval.validate(records, scores=scores, resamples=10)
+    assert list(dict.fromkeys(agreement.metric for agreement in found.agreements)) == [*named, "elsewhere"]
     with pytest.raises(InputError, match="0 items have both 'hal_rate' and 'rating'"):
         scapo_eval.validate(rows(), truth={99: ["dog"]}, resamples=10)
 
