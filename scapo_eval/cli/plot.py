@@ -66,6 +66,10 @@ def command(
         raise click.UsageError("--smooth is for plot training")
     if top and kind != "labels":
         raise click.UsageError("--top is for plot labels")
+    if how.trail and kind != "frontier":
+        raise click.UsageError("--trail is for plot frontier")
+    if how.by:
+        raise click.UsageError("--by is for report")
     from ..report import plots
     from ..report.data import planes
 

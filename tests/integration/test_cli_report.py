@@ -153,6 +153,8 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
         (["report", "results.json", "--format", "csv", "--title", "T"], "--title and --images are for the page"),
         (["report", "results.json", "--port", "80", "-o", "r.html"], "--port requires --watch"),
         (["plot", "frontier", "results.json", "--top", "5", "-o", "r.png"], "--top is for plot labels"),
+        (["plot", "labels", "results.json", "--trail", "run-", "-o", "r.png"], "--trail is for plot frontier"),
+        (["plot", "labels", "base.jsonl", "--by", "length", "-o", "r.png"], "--by is for report"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
         (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: specify the folder"),
         (["plot", "frontier", "results.json", "--smooth", "5", "-o", "r.png"], "--smooth is for plot training"),
