@@ -249,7 +249,7 @@ def validate(
             (*_span_agreements(judged, held_against, sample), *of_claims(judged)),
             (),
             (),
-            claim_oracle.notes,
+            (*_notes(judged, held_against), *claim_oracle.notes),
         )
     if known and not judged.statements:
         raise InputError("--scenes has an effect only on marked parts and FAITHSCORE's facts", path=loaded.source)
@@ -283,7 +283,7 @@ def validate(
         tuple(agreements),
         tuple(differences),
         tuple(_systems(everything, measures.inverted, values, dimensions)),
-        (*_notes(everything, measures), *claim_oracle.notes),
+        (*_notes(everything, held_against), *claim_oracle.notes),
     )
 
 
@@ -357,9 +357,11 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
 
 
 def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) -> Iterator[Agreement]:
-    marked = int(sum(item.spans is not None for item in judged.items))
-    if marked < MIN_ITEMS:
-        raise InputError(f"{marked} captions with marked parts; at least {MIN_ITEMS} are required", path=judged.source)
+    known = truth.oracle.find_rows([item.image for item in judged.items]) >= 0
+    n, images = int(known.sum()), len(set(sample.group[known].tolist()))
+    if n < MIN_ITEMS:
+        reason = f"{n} captions with marked parts are of images in the ground truth; at least {MIN_ITEMS} are required"
+        raise InputError(reason, path=judged.source)
     for claims in READINGS:
         sums = np.zeros((sample.n_images, 4))
         np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
@@ -367,9 +369,7 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) 
         precision, recall = divide(right, flagged), divide(seen, wrong)
         for name, values in zip(SPAN_METRICS, (precision, recall, _f1(precision, recall)), strict=True):
             interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
-            yield Agreement(
-                f"claims={claims}", "wrong", name, value, interval.low, interval.high, marked, sample.n_images
-            )
+            yield Agreement(f"claims={claims}", "wrong", name, value, interval.low, interval.high, n, images)
 
 
 def _claim_agreements(judged: Judgements, oracle: ClaimOracle, resamples: int, seed: int) -> Iterator[Agreement]:
@@ -422,9 +422,9 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _notes(judgements: Judgements, measures: Measures) -> Iterable[str]:
-    if measures.truth is not None:
-        unknown = int((measures.truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
+def _notes(judgements: Judgements, truth: Truth | None) -> Iterable[str]:
+    if truth is not None:
+        unknown = int((truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
         if unknown:
             yield f"{unknown:,} items have no values of metrics that need a ground truth: their images are not in it"
-        yield from measures.truth.notes
+        yield from truth.notes

@@ -165,6 +165,16 @@ def test_pairs_and_marked_parts() -> None:
     assert parts.value("holds beyond presence", "wrong", "span_share") == 0.0
 
 
+def test_marked_parts_of_unknown_images_are_told() -> None:
+    span = [{"start": 0, "end": 5, "wrong": True}]
+    marked = [{"image_id": k // 2, "caption": "A dog.", "spans": span} for k in range(90)]
+    found = scapo_eval.validate(marked, truth=TRUTH, resamples=10)
+    assert (found.agreements[0].n, found.agreements[0].n_images) == (80, 40)
+    assert found.notes[0].startswith("10 items have no values of metrics that need a ground truth")
+    with pytest.raises(InputError, match="2 captions with marked parts are of images in the ground truth"):
+        scapo_eval.validate(marked, truth={0: ["dog"]}, resamples=10)
+
+
 def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
     texts = ["Two dogs sit.", "A red horse.", "It is lovely."]
     spans = [[(0, 3), (4, 8), (9, 12)], [(2, 5)], [(6, 12)]]
