@@ -137,6 +137,7 @@ def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, co
             ["report", "results.json", "--name", "x=y"],
             "system 'x' not found, so it cannot be renamed (there are base, ours)",
         ),
+        (["report", "results.json", "--name", "x=ours"], "system 'x' not found"),
         (["report", "results.json", "--name", "x"], "expected --name OLD=NEW, got 'x'"),
         (["report", "x=base.jsonl", "y=base.jsonl"], "'base.jsonl' is given under two names: x, y"),
         (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: file not found"),
