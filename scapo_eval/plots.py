@@ -13,6 +13,7 @@ from .benchmarks.evidence import labels as by_label
 from .benchmarks.labels import LabelRun
 from .report import plots
 from .report.data import Report, planes, read_training_log
+from .report.gather import distinct_names
 from .report.plots import Style
 from .results.comparison import compare
 from .results.results import Results, Run
@@ -152,5 +153,6 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
         >>> len(figure.axes)
         1
     """
-    figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
+    logs = distinct_names([read_training_log(folder) for folder in folders])
+    figure: Figure = plots.training(logs, smooth, Style(**style))
     return figure

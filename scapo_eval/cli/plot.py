@@ -10,7 +10,7 @@ from ..base.errors import InputError
 from ..benchmarks.scoring import ScoringOptions
 from ..files.files import atomic_write
 from .base import Verb
-from .files import OUTPUT
+from .files import OUTPUT, PLAIN
 from .report import Inputs, input_options
 
 
@@ -40,7 +40,7 @@ from .report import Inputs, input_options
     help="Width of one column (3.35) or of the text (6.9) in a two-column paper, or inches (5.5 for NeurIPS and ICLR).",
 )
 @click.option("--font", metavar="NAME", help="An installed font.  [default: matplotlib's]")
-@click.option("--style", "sheet", metavar="NAME|FILE", help="Style sheet of matplotlib, applied last.")
+@click.option("--style", "sheet", type=PLAIN, metavar="NAME|FILE", help="Style sheet of matplotlib, applied last.")
 @click.option("--dark", is_flag=True, help="Colors for a dark background.")
 def command(
     kind: str,
@@ -66,6 +66,10 @@ def command(
         raise click.UsageError("--smooth is for plot training")
     if top and kind != "labels":
         raise click.UsageError("--top is for plot labels")
+    if how.trail and kind != "frontier":
+        raise click.UsageError("--trail is for plot frontier")
+    if how.by:
+        raise click.UsageError("--by is for report")
     from ..report import plots
     from ..report.data import planes
 

@@ -74,6 +74,8 @@ def list_(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
 def show(protocol: str, ids: bool, as_json: bool) -> None:
     """Shows all conditions of a protocol."""
+    if ids and as_json:
+        raise click.UsageError("--ids and --json exclude each other")
     chosen = Protocol.load(protocol)
     if ids:
         if chosen.image_ids is None:

@@ -139,6 +139,8 @@ def command(
     shape = output_format(form, as_json=as_json, width=width)
     screen = Screen(width=width, no_color=no_color, quiet=quiet)
     columns = dict(map(_named, scores))
+    if len(columns) < len(scores):
+        raise click.UsageError("two --scores have the same name")
     validation = validate(
         judgements,
         set_name=set_name,

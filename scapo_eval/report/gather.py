@@ -132,10 +132,14 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
     answered = [answers_in(file, layout) if layout else None for file, layout in zip(files, known, strict=True)]
     judging = _Judging(settings)
     found: list[tuple[Run, Evidence | None]] = []
-    for name, file, layout, benchmark_name in zip(names, files, known, answered, strict=True):
+    original: list[str] = []
+    for name, own_name, file, layout, benchmark_name in zip(names, usual, files, known, answered, strict=True):
         kind = layout.kind.name if layout else "captions"
+        stored = load_results(file) if kind == "results" else []
+        if file.path not in settings.given:
+            original += [run.name for run in stored] if kind == "results" else [own_name]
         if kind == "results":
-            found += ((run, None) for run in _named(load_results(file), settings, file.path))
+            found += ((run, None) for run in _named(stored, settings, file.path))
         elif kind == "claims":
             descriptions = read_descriptions(file, warn=warn)
             texts = ClaimEvidence(name, tuple(map(JudgedText.of_claims, descriptions)))
@@ -158,12 +162,15 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
             if number > 1:
                 raise InputError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
         found += read_answer_evidence(benchmark_name, dict(own), settings.resampling, warn)
-    _check_renaming(settings.names, [run.name for run, _ in found])
+    _check_renaming(settings.names, original)
     runs = unique_names([run for run, _ in found])
     evidence = [_renamed(run, each) for run, (_, each) in zip(runs, found, strict=True)]
     for run in runs:
         for note in run.notes:
             warn(f"{run.name}: {note}")
+    for prefix in settings.trails:
+        if not any(run.name.startswith(prefix) for run in runs):
+            warn(f"no system has the prefix '{prefix}' of --trail")
     with stage("comparing the systems"):
         groups = tuple(
             compare(
@@ -180,7 +187,7 @@ def _gathered(sources: Sequence[Source], settings: Settings, progress: Progress,
         claims=tuple(each for each in evidence if isinstance(each, ClaimEvidence)),
         checked=tuple(each for each in evidence if isinstance(each, CheckedSystem)),
         answers=tuple(each for each in evidence if isinstance(each, AnswerEvidence)),
-        training_logs=_distinct_names(
+        training_logs=distinct_names(
             [
                 replace(log, name=settings.given.get(folder.path, log.name))
                 for folder in folders
@@ -301,9 +308,9 @@ class _Judging:
 
 
 def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
-    for old, new in names.items():
-        if new not in known:
-            listed = ", ".join(known)
+    for old in names:
+        if old not in known:
+            listed = ", ".join(dict.fromkeys(known))
             raise InputError(f"system '{old}' not found, so it cannot be renamed (there are {listed})")
 
 
@@ -321,7 +328,8 @@ def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(members) for _, members in groupby(ordered, key=lambda run: run.metric_set.name)]
 
 
-def _distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
+def distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
+    """Returns the training runs with a number after every name that occurs more than once."""
     names = [run.name for run in runs]
     return tuple(
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run

@@ -158,7 +158,10 @@ class Style:
                 sheet.__enter__()
             except OSError:
                 raise InputError(f"style sheet not found: '{self.style}'") from None
+            except ValueError:  # not a text
+                raise InputError(f"not a valid style sheet: '{self.style}'") from None
             try:
+                matplotlib.rcParams["text.usetex"] = False  # names may contain % and _
                 yield
             finally:
                 sheet.__exit__(None, None, None)
@@ -433,7 +436,7 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
         for name in chosen
     }
     if not any(rows.values()):
-        raise InputError("nothing to draw: differences need two systems of one benchmark")
+        raise InputError("nothing to draw: differences need two systems of one benchmark that share 30 images")
     style = style or Style()
     ranks = {row["system"]: row["difference"] for row in rows[chosen[-1]]}  # of Cap. Score, if available
     drawn = {row["system"] for each in rows.values() for row in each}
@@ -488,8 +491,8 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
         columns = min(1 if style.narrow else 2, len(shown))
         rows = -(-len(shown) // columns)
         figure, places = panels(style.inches, rows * style.inches / columns * 0.62 + 0.2, rows, columns)
-        handles: list[Any] = []
-        for n, (axes, prefix) in enumerate(zip(places, shown, strict=False)):
+        handles: dict[str, Any] = {}
+        for axes, prefix in zip(places, shown, strict=False):
             for s, run in enumerate(group.runs):
                 facts, faithful = run.metrics[f"{prefix}avg_facts"], run.metrics[f"{prefix}{ending}"]
                 if facts.value is None or faithful.value is None:
@@ -498,15 +501,15 @@ def faithscore(group: Results, style: Style | None = None) -> Any:
                 if facts.low is not None and faithful.low is not None:
                     axes.hlines(100 * faithful.value, facts.low, facts.high, color=color, lw=1)
                     axes.vlines(facts.value, 100 * faithful.low, 100 * (faithful.high or 0.0), color=color, lw=1)
-                made = axes.plot(
+                (mark,) = axes.plot(
                     facts.value, 100 * faithful.value, MARKERS[s % len(MARKERS)], color=color, ms=5, label=run.name
                 )
-                handles += made if n == 0 else []
+                handles.setdefault(run.name, mark)
             title = prefix.strip("_").replace("_", " ")
             axes.set(title=title[:1].upper() + title[1:], xlabel="Avg. Facts", ylabel="FaithScore, %")
         for axes in places[len(shown) :]:
             axes.set_visible(False)
-        _legend(figure, handles, style, ["Lines: 95 % intervals."])
+        _legend(figure, list(handles.values()), style, ["Lines: 95 % intervals."])
     return figure
 
 
@@ -545,14 +548,13 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
                 steps = np.array(log.columns["step"], dtype=float)
                 color, line = style.color(k + 1), LINES[k % len(LINES)]
                 known = ~np.isnan(values)
-                sparse = 2 * known.sum() <= len(values)
-                if sparse:
-                    axes.plot(steps[known], values[known], color=color, lw=0.9, ls=line, marker=".", label=log.name)
-                    continue
-                if width > 1:
-                    axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
-                mean = smoothed(steps, values, width)
-                (drawn,) = axes.plot(steps, mean, color=color, lw=1.3, ls=line, label=log.name)
+                look: dict[str, Any] = {"color": color, "ls": line, "label": log.name}
+                if 2 * known.sum() <= max(2, len(values)):  # sparse, or a single value
+                    (drawn,) = axes.plot(steps[known], values[known], lw=0.9, marker=".", **look)
+                else:
+                    if width > 1:
+                        axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
+                    (drawn,) = axes.plot(steps, smoothed(steps, values, width), lw=1.3, **look)
                 handles.setdefault(log.name, drawn)
             axes.set(title=shown.title)
         for axes in places[: len(shown_names)][-columns:]:

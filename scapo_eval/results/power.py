@@ -36,7 +36,8 @@ class Power:
         images: Planned number of images.
         standard_error: Standard error of the difference if the planned number of images is scored, or None if it is
             unknown because the metric is 0 or 1 in the pilot.
-        detectable: Smallest difference that is detected with a power of 80 %, or None if it is unknown.
+        detectable: Smallest difference that is detected with a power of 80 %, or None if it is unknown, or above 1 in a
+            metric that is a fraction.
         difference: True difference that the user asks about, or None.
         power: Probability of detecting a true difference of size ``difference``.
         images_needed: Number of images that are required to detect a true difference of size ``difference`` with a
@@ -101,7 +102,12 @@ def power(
     if unknown := [name for name in metrics or () if name not in known]:
         raise InputError(f"unknown metric '{unknown[0]}'; known: {', '.join(known)}")
     pilots = _pairs(runs) if len(runs) > 1 else _alone(runs[0])
-    return [_planned(*measured, difference, images) for measured in pilots if metrics is None or measured[0] in metrics]
+    unbounded = runs[0].metric_set.plain_numbers | runs[0].metric_set.signed
+    return [
+        _planned(*measured, difference, images, fraction=measured[0] not in unbounded)
+        for measured in pilots
+        if metrics is None or measured[0] in metrics
+    ]
 
 
 def _pairs(runs: Sequence[Run]) -> Iterator[tuple[str, str, str | None, float, int, float | None]]:
@@ -128,19 +134,20 @@ def _alone(run: Run) -> Iterator[tuple[str, str, str | None, float, int, float |
 
 def _planned(
     metric: str, system: str, baseline: str | None, value: float, pilot: int, error: float | None,
-    difference: float | None, images: int | None,
+    difference: float | None, images: int | None, *, fraction: bool,
 ) -> Power:  # fmt: skip
     n = images or pilot
     if error is None:
         return Power(metric, system, baseline, value, pilot, n, None, None, difference)
     planned = error * math.sqrt(pilot / n)
     smallest = detectable_difference(planned, max(1, n - 1))
+    attainable = None if fraction and smallest > 1 else smallest
     chance = needed = None
     if difference is not None:
         critical = normal().inv_cdf(0.5 + CONFIDENCE / 2)
         chance = normal().cdf(difference / planned - critical) + normal().cdf(-difference / planned - critical)
         needed = math.ceil(pilot * ((critical + normal().inv_cdf(POWER)) * error / difference) ** 2)
-    return Power(metric, system, baseline, value, pilot, n, planned, smallest, difference, chance, needed)
+    return Power(metric, system, baseline, value, pilot, n, planned, attainable, difference, chance, needed)
 
 
 def as_record(power: Power) -> dict[str, Any]:

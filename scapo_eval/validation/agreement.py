@@ -11,7 +11,7 @@ Sources: Kendall 1945 (tau-b), Stuart 1953 (tau-c), Cohen 1960 (kappa), Efron & 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -105,10 +105,10 @@ class Pairing:
         """Returns the (1 + resamples,) values of a statistic, first for all items and then for each resample. Undefined
         values are NaN.
         """
-        weights = self.sample.weights()
         if statistic in ("kendall_b", "kendall_c", "auc") and self.sample.n_images > MOST_IMAGES:
-            weights = weights[:1]
-        return _MEASURES[statistic](self, weights)
+            together = ResampledImages(np.zeros_like(self.sample.group), np.zeros((0, 1)))  # all items as one image
+            return _MEASURES[statistic](replace(self, sample=together), together.weights())
+        return _MEASURES[statistic](self, self.sample.weights())
 
     def summed(self, columns: Floats) -> Floats:
         """Sums per-item columns over the items of each image, and returns the sums as an (images, columns) array."""
@@ -146,8 +146,9 @@ def _pearson(pairing: Pairing, weights: Floats) -> Floats:
     x, y, _ = pairing._columns
     x, y = x - x.mean(), y - y.mean()  # for numerical precision; a correlation is invariant to shifts
     n, sx, sy, sxx, syy, sxy = (weights @ pairing.summed(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1))).T
-    spread = np.maximum(n * sxx - sx * sx, 0) * np.maximum(n * syy - sy * sy, 0)
-    return divide(n * sxy - sx * sy, np.where(spread > 1e-12 * n**2, np.sqrt(spread), 0.0))
+    xx, yy = n * sxx - sx * sx, n * syy - sy * sy
+    varies = (xx > 1e-12 * n * sxx) & (yy > 1e-12 * n * syy)  # otherwise, only rounding errors vary
+    return divide(n * sxy - sx * sy, np.sqrt(np.where(varies, xx * yy, 0.0)))
 
 
 def _kendall(pairing: Pairing, weights: Floats, *, form: Literal["b", "c"]) -> Floats:

@@ -254,6 +254,11 @@ class _Set:
         return all(key in record for key in self.keys)
 
 
+def _id(record: Record, key: str, number: int) -> str:
+    given = record.get(key)
+    return str(number if given is None else given)
+
+
 def _image(record: Record, *keys: str) -> str:
     given = next((record[key] for key in keys if record.get(key) is not None), None)
     if given is None:
@@ -300,8 +305,8 @@ def _facts(record: Record) -> list[tuple[str, float | None]]:
     given = record.get("facts", record.get("stage 2"))
     if isinstance(given, Mapping):  # published format
         given = [{"text": text, "label": label} for text, label in given.items()]
-    if not isinstance(given, list):
-        raise InputError(f"'facts' must be a list, got {short_repr(given)}")
+    if not isinstance(given, list) or not all(isinstance(fact, Mapping) for fact in given):
+        raise InputError(f"'facts' must be a list of objects, got {short_repr(given)}")
     return [(_text(fact, "text"), _number(fact.get("label"), "label")) for fact in given]
 
 
@@ -335,7 +340,7 @@ def _haelm(record: Record, number: int) -> Iterator[RatedText]:
     accurate = record.get("accurate")
     if accurate not in ("yes", "no"):
         raise InputError(f"'accurate' must be yes or no, got {short_repr(accurate)}")
-    item = str(record.get("id", number))
+    item = _id(record, "id", number)
     yield RatedText(
         item, item, _text(record, "caption"), {"accurate": float(accurate == "yes")}, references=_references(record)
     )
@@ -343,14 +348,17 @@ def _haelm(record: Record, number: int) -> Iterator[RatedText]:
 
 def _composite(record: Record, number: int) -> Iterator[RatedText]:
     ratings = {"rating": _number(record.get("rating"), "rating")}
-    yield RatedText(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
+    yield RatedText(_id(record, "row", number), _image(record, "image_id"), _text(record, "caption"), ratings)
 
 
 def _iiw(record: Record, number: int) -> Iterator[RatedText]:
     given = record.get("sxs_p5b")
     if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
         return
-    ratings = {str(name): _number(rating.get("score"), str(name)) for name, rating in given.items()}
+    ratings = {
+        str(name): _number(rating.get("score") if isinstance(rating, Mapping) else rating, str(name))
+        for name, rating in given.items()
+    }
     image = _image(record, "image")
     yield RatedText(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
 
@@ -362,7 +370,7 @@ def _own(record: Record, number: int) -> Iterator[RatedText]:
     rival = None if record.get("rival") is None else _text(record, "rival")
     caption = _text(record, "caption")
     yield RatedText(
-        str(record.get("id", number)),
+        _id(record, "id", number),
         _image(record, "image_id", "image"),
         caption,
         {str(name): _number(value, str(name)) for name, value in given.items()},

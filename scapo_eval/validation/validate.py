@@ -174,7 +174,7 @@ def validate(
         set_name: Name of the set, for files whose fields match several sets.
         metrics: Metrics of this project, or ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``) or ``length``. The
             first metric is the baseline with which the other metrics are compared. If ``metrics`` is empty, the
-            function uses all metrics whose required ground truth or references are given.
+            function uses all metrics that the given ground truth or references define.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
         ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
@@ -212,9 +212,9 @@ def validate(
     if not isinstance(loaded, Judgements):
         loaded = Judgements.load(readable(loaded), name=set_name, ranges=ranges)
     everything = loaded if half is None else loaded.half(half)
-    if not everything.items:
+    judged = everything.without_systems(without) if everything.items else everything
+    if not judged.items:
         raise InputError("no item is left", path=loaded.source)
-    judged = everything.without_systems(without)
     given = References.of(references) if references is not None else _own_references(loaded)
     beside = Beside.of(given, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
@@ -240,22 +240,34 @@ def validate(
     if judged.marked:
         if held_against is None:
             raise InputError("marked parts require a ground truth (--truth)", path=loaded.source)
+        given_in_vain = {"metric": metrics, "scores": scores, "rating": ratings, "claims": claims != "all"}
+        for option in filter(given_in_vain.get, given_in_vain):
+            raise InputError(f"--{option} has no effect on marked parts", path=loaded.source)
         return Validation(
             judged,
             Signature.of("validate", **{**decisive, "claims": None}, **sized),
             (*_span_agreements(judged, held_against, sample), *of_claims(judged)),
             (),
             (),
-            claim_oracle.notes,
+            (*_notes(judged, held_against), *claim_oracle.notes),
         )
+    if known and not judged.statements:
+        raise InputError("--scenes has an effect only on marked parts and FAITHSCORE's facts", path=loaded.source)
     measures = Measures(held_against, options, {} if given is None else given.texts, loaded.statements)
     columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
-    chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
+    if taken := [name for name in columns if name in measures.known]:
+        raise InputError(f"scores need another name than the metric '{taken[0]}'", path=loaded.source)
+    chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known]
     values = _values(measures, chosen, everything)
+    defined = {name: column for name, column in values.items() if not np.isnan(column).all()}
+    if not metrics and len(defined) > 1:  # references alone, for example, do not define hal_rate
+        values = defined
     kept = {item.id for item in everything.items}
     in_half = np.array([item.id in kept for item in loaded.items], dtype=bool)
     values |= {name: column[in_half] for name, column in columns.items()}
     dimensions = list(ratings) or list(judged.dimensions)
+    if not dimensions:
+        raise InputError("no item has a rating", path=loaded.source)
     rows = np.array([item.system not in without for item in everything.items], dtype=bool)
     pairings = {
         (name, rating): Pairing(column[rows], judged.rating(rating), sample, judged.pairs)
@@ -271,7 +283,7 @@ def validate(
         tuple(agreements),
         tuple(differences),
         tuple(_systems(everything, measures.inverted, values, dimensions)),
-        (*_notes(everything, measures), *claim_oracle.notes),
+        (*_notes(everything, held_against), *claim_oracle.notes),
     )
 
 
@@ -345,9 +357,11 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
 
 
 def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) -> Iterator[Agreement]:
-    marked = int(sum(item.spans is not None for item in judged.items))
-    if marked < MIN_ITEMS:
-        raise InputError(f"{marked} captions with marked parts; at least {MIN_ITEMS} are required", path=judged.source)
+    known = truth.oracle.find_rows([item.image for item in judged.items]) >= 0
+    n, images = int(known.sum()), len(set(sample.group[known].tolist()))
+    if n < MIN_ITEMS:
+        reason = f"{n} captions with marked parts are of images in the ground truth; at least {MIN_ITEMS} are required"
+        raise InputError(reason, path=judged.source)
     for claims in READINGS:
         sums = np.zeros((sample.n_images, 4))
         np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
@@ -355,9 +369,7 @@ def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) 
         precision, recall = divide(right, flagged), divide(seen, wrong)
         for name, values in zip(SPAN_METRICS, (precision, recall, _f1(precision, recall)), strict=True):
             interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
-            yield Agreement(
-                f"claims={claims}", "wrong", name, value, interval.low, interval.high, marked, sample.n_images
-            )
+            yield Agreement(f"claims={claims}", "wrong", name, value, interval.low, interval.high, n, images)
 
 
 def _claim_agreements(judged: Judgements, oracle: ClaimOracle, resamples: int, seed: int) -> Iterator[Agreement]:
@@ -410,9 +422,9 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _notes(judgements: Judgements, measures: Measures) -> Iterable[str]:
-    if measures.truth is not None:
-        unknown = int((measures.truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
+def _notes(judgements: Judgements, truth: Truth | None) -> Iterable[str]:
+    if truth is not None:
+        unknown = int((truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
         if unknown:
             yield f"{unknown:,} items have no values of metrics that need a ground truth: their images are not in it"
-        yield from measures.truth.notes
+        yield from truth.notes

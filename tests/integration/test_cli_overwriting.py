@@ -57,6 +57,7 @@ COMMANDS = {
     "compare --benchmark": f"compare a.json {P} --benchmark chair --truth truth.json -o {P}",
     "report": f"report {P} -o {P}",
     "plot": "plot labels precious.svg -o precious.svg",
+    "plot --style": f"plot labels {P} --style precious.svg -o precious.svg",
     "reward": f"reward {P} --truth truth.json -o {P}",
     "import": f"import {P} -o {P}",
     "vocab mine": f"vocab mine {P} -o {P}",

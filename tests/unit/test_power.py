@@ -82,6 +82,11 @@ def test_what_is_no_pilot() -> None:
         power(pilot(40), images=0)
 
 
+def test_a_fraction_cannot_differ_by_more_than_its_range() -> None:
+    (found,) = power(pilot(40), metrics=["hal_rate"], images=1)
+    assert (found.detectable, found.standard_error is None) == (None, False)
+
+
 def test_the_verb(tmp_path: Path) -> None:
     path = tmp_path / "pilot.json"
     compare(pilot(500)).save(path)

@@ -249,6 +249,7 @@ def test_the_verbs_that_list_and_show(mine: Path) -> None:
     mine.write_text(run("protocol", "show", "chair-opera", "--json").stdout)
     assert Protocol.load(mine) == Protocol.load("chair-opera")
     assert "are not known" in run("protocol", "show", "phd", "--ids").stderr
+    assert "exclude each other" in run("protocol", "show", "objhal", "--ids", "--json").stderr
 
 
 def test_a_terminal_of_80_columns_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
+from scapo_eval.benchmarks.faithscore import Facts, faithscore_run
 from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, bundle, html, plots
 from scapo_eval.report.changes import label_changes, length_difference, telling_captions
@@ -145,16 +146,40 @@ def test_names_stand_beside_their_points_or_in_a_legend_lower_than_the_plot(syst
     assert len(styles) == systems  # no two alike
 
 
-def test_fonts_and_style_sheets_are_taken_or_refused(systems: tuple[CaptionEvidence, CaptionEvidence]) -> None:
+def test_fonts_and_style_sheets_are_taken_or_refused(
+    systems: tuple[CaptionEvidence, CaptionEvidence], tmp_path: Path
+) -> None:
     figure = drawn(plots.labels(systems, style=plots.Style(4, font="DejaVu Serif", style="grayscale")))
     assert figure.axes[0].xaxis.label.get_fontname() == "DejaVu Serif"
     with pytest.raises(InputError, match="font not found: 'No Such Font'"):
         plots.labels(systems, style=plots.Style(font="No Such Font"))
     with pytest.raises(InputError, match="style sheet not found: 'none such'"):
         plots.labels(systems, style=plots.Style(style="none such"))
+    sheet = tmp_path / "sheet.mplstyle"
+    sheet.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not a valid style sheet"):
+        plots.labels(systems, style=plots.Style(style=str(sheet)))
+    sheet.write_text("text.usetex: True\naxes.grid: True")
+    (axes,) = plots.labels(systems, style=plots.Style(style=str(sheet))).axes
+    assert (axes.xaxis.label.get_usetex(), axes.xaxis.get_gridlines()[0].get_visible()) == (False, True)
     for width in ("page", 0.5, 99):
         with pytest.raises(InputError, match="not a valid width"):
             plots.Style(width)
+
+
+def test_every_run_and_system_has_its_place_in_the_legend(tmp_path: Path) -> None:
+    for folder, steps in (("a/run", 1), ("b/run", 4)):
+        (tmp_path / folder).mkdir(parents=True)
+        lines = [{"step": k, "reward": k if k % steps == 0 else None} for k in range(1, 13)]
+        (tmp_path / folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figure = scapo_eval.plots.training([tmp_path / "a/run", tmp_path / "b/run"])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run#1", "run#2"]
+    figure = plots.training([TrainingLog("one", {"step": [1], "reward": [0.5]}, [])])
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["."]
+    told = [Facts(k, str(k), 2, 1 + k % 2, setting) for k in range(40) for setting in ("long", "short")]
+    runs = [faithscore_run(name, each, ["long", "short"]) for name, each in (("base", told), ("ours", told[1::2]))]
+    figure = scapo_eval.plots.faithscore(scapo_eval.compare(runs, allow_different=True))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "ours"]
 
 
 def test_figures_are_made_of_results() -> None:
@@ -168,8 +193,10 @@ def test_figures_are_made_of_results() -> None:
     assert panel.get_title() == "Hal. Rate"
     with pytest.raises(InputError, match="metric 'x' not found"):
         scapo_eval.plots.differences(results, ["x"])
-    with pytest.raises(InputError, match="nothing to draw"):
-        scapo_eval.plots.differences(scapo_eval.compare(runs[:1]))
+    apart = scapo_eval.score(rows(1)[:20], vocabulary="coco80", name="few", resamples=100)
+    for few in (runs[:1], [runs[0], apart]):
+        with pytest.raises(InputError, match="that share 30 images"):
+            scapo_eval.plots.differences(scapo_eval.compare(few))
 
 
 def rows(wrong: int) -> list[dict[str, Any]]:

@@ -64,6 +64,14 @@ def test_lists_need_a_truth(files: tuple[Path, Path]) -> None:
         gathered(files[0], truth=None)
 
 
+def test_a_trail_without_systems_is_told(files: tuple[Path, Path]) -> None:
+    lists, truth = files
+    told: list[str] = []
+    settings = Settings(truth=str(truth), resampling=Resampling(20), trails=("list", "run-"))
+    gather([str(lists)], settings, progress=lambda name, size: nullcontext(lambda done: None), warn=told.append)
+    assert told == ["no system has the prefix 'run-' of --trail"]
+
+
 def test_captions_by_a_column(tmp_path: Path) -> None:
     """The page has the slices of the results, and every caption's own."""
     truth = tmp_path / "truth.json"

@@ -23,6 +23,7 @@ from scapo_eval.claiming.claim import KINDS
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.results.stats import holm
+from scapo_eval.validation import agreement
 from scapo_eval.validation.agreement import Pairing, ResampledImages, Statistic, interval_of
 from scapo_eval.validation.halves import half_of
 from scapo_eval.validation.judgements import Judgements
@@ -65,6 +66,28 @@ def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple
         names = [10 * sample.group[k] + copy for k, copy in chosen]
         wanted = by_definition(statistic, [x[k] for k, _ in chosen], [y[k] for k, _ in chosen], names)
         assert value == pytest.approx(wanted, abs=1e-7, nan_ok=True)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1, 1e12])
+def test_the_scale_of_a_metric_does_not_matter(scale: float) -> None:
+    sample = ResampledImages.of([str(k) for k in range(40)], resamples=50, seed=1)
+    x, y = np.full(40, scale / 3), np.arange(40.0) % 5
+    x[0] = 100 * scale  # without image 0, the metric is constant
+    found = Pairing(x, y, sample).resampled("pearson")
+    assert found[0] == pytest.approx(np.corrcoef(x, y)[0, 1])
+    assert np.isnan(found[1:]).tolist() == (sample.drawn[:, 0] == 0).tolist()
+
+
+@pytest.mark.parametrize("statistic", ["kendall_b", "kendall_c", "auc"])
+def test_many_images_need_no_table_of_their_pairs(statistic: Statistic, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = ResampledImages.of([str(k // 2) for k in range(40)], resamples=5, seed=1)
+    pairing = Pairing(np.arange(40.0) % 7, np.arange(40.0) % 2, sample)
+    [wanted, *_] = pairing.resampled(statistic)
+    monkeypatch.setattr("scapo_eval.validation.agreement.MOST_IMAGES", 10)
+    sizes, form = [], agreement._form
+    monkeypatch.setattr(agreement, "_form", lambda weights, table: sizes.append(table.shape) or form(weights, table))
+    assert pairing.resampled(statistic).tolist() == [wanted]
+    assert set(sizes) == {(1, 1)}
 
 
 def test_verdicts_by_hand() -> None:
@@ -142,6 +165,16 @@ def test_pairs_and_marked_parts() -> None:
     assert parts.value("holds beyond presence", "wrong", "span_share") == 0.0
 
 
+def test_marked_parts_of_unknown_images_are_told() -> None:
+    span = [{"start": 0, "end": 5, "wrong": True}]
+    marked = [{"image_id": k // 2, "caption": "A dog.", "spans": span} for k in range(90)]
+    found = scapo_eval.validate(marked, truth=TRUTH, resamples=10)
+    assert (found.agreements[0].n, found.agreements[0].n_images) == (80, 40)
+    assert found.notes[0].startswith("10 items have no values of metrics that need a ground truth")
+    with pytest.raises(InputError, match="2 captions with marked parts are of images in the ground truth"):
+        scapo_eval.validate(marked, truth={0: ["dog"]}, resamples=10)
+
+
 def test_wrong_parts_that_hold_a_claim_by_kind() -> None:
     texts = ["Two dogs sit.", "A red horse.", "It is lovely."]
     spans = [[(0, 3), (4, 8), (9, 12)], [(2, 5)], [(6, 12)]]
@@ -205,11 +238,19 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         (rows(), {"scores": {"x": [{"id": 0, "score": float("-inf")}]}}, "'score' must be finite, got -inf"),
         (rows(), {"scores": {"x": [{"id": k, "score": k} for k in range(20)]}}, "20 items have both"),
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
+        (rows(system="a"), {"without": ["a"]}, "no item is left"),
+        ([{**row, "ratings": {}} for row in rows()], {}, "no item has a rating"),
+        (rows(), {"scores": {"hal_rate": [{"id": k, "score": k} for k in range(40)]}}, "another name than the metric"),
+        (rows(), {"scenes": [{"image_id": 0, "objects": [{"name": "dog"}]}]}, "--scenes has an effect only on"),
+        (rows(spans=[]), {"metrics": ["cider"]}, "--metric has no effect on marked parts"),
+        (rows(spans=[]), {"claims": "visual"}, "--claims has no effect on marked parts"),
         (rows(), {"half": "both"}, "half must be one of"),
         ([{**row, "id": 1} for row in rows()], {}, "id '1' appears twice"),
         ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgments"),
         ([{"caption": "A dog.", "rating": 1}], {}, "missing key 'image_id'"),
         ([{"image_id": 1, "caption": "A dog.", "spans": [{"start": 0, "end": 99, "wrong": True}]}], {}, "span"),
+        ([{"image_id": 1, "answer": "", "facts": ["There is a text."]}], {}, "'facts' must be a list of objects"),
+        ([{"image": 1, "human": "", "p5b": "", "sxs_p5b": {"Like": "x"}}], {}, "rating 'Like' must be a number"),
     ],
 )
 def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, Any], reason: str) -> None:
@@ -217,10 +258,27 @@ def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, An
         scapo_eval.validate(records, **{"truth": TRUTH, "resamples": 10, **options})
 
 
+def test_metrics_by_default() -> None:
+    records = [{**row, "references": ["A dog."]} for row in rows()]
+    found = scapo_eval.validate(records, resamples=10)
+    named = ["cover_rate", "cover_weighted", "cover_words", "cap_people", "length"]
+    assert list(dict.fromkeys(agreement.metric for agreement in found.agreements)) == named
+    scores = {"elsewhere": [{"id": k, "score": k % 7} for k in range(40)]}
+    found = scapo_eval.validate(records, scores=scores, resamples=10)
+    assert list(dict.fromkeys(agreement.metric for agreement in found.agreements)) == [*named, "elsewhere"]
+    with pytest.raises(InputError, match="0 items have both 'hal_rate' and 'rating'"):
+        scapo_eval.validate(rows(), truth={99: ["dog"]}, resamples=10)
+
+
 def test_a_few_missing_ratings_are_left_out() -> None:
     records = [{**row, "rating": None if k < 4 else row["rating"]} for k, row in enumerate(rows())]
     [first, *_] = scapo_eval.validate(records, truth=TRUTH, metrics=["hal_rate"], resamples=10).agreements
     assert (first.n, first.n_images) == (36, 18)
+
+
+def test_an_id_of_null_is_a_missing_id() -> None:
+    loaded = Judgements.load(Records("own", rows(3, id=None)))
+    assert [item.id for item in loaded.items] == ["1", "2", "3"]
 
 
 def test_halves_do_not_depend_on_the_other_images() -> None:
@@ -310,6 +368,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     table = CliRunner().invoke(cli, [*words, "--width", "120"])
     assert "kendall_c" in table.stdout
     assert "own: 40 items, 20 images." in table.stdout
+    twice = CliRunner().invoke(cli, [*words, "--scores", "clip=clip.jsonl"])
+    assert (twice.exit_code, "two --scores have the same name" in twice.output) == (2, True)
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
     assert found["systems"][0]["means"]["rating"] == 3.5
     for faulty in ("rating=x", "1:5", "rating=5:1", "rating=1:1", "rating=nan:5"):
