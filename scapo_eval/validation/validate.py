@@ -357,7 +357,8 @@ def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, ratin
 
 
 def _span_agreements(judged: Judgements, truth: Truth, sample: ResampledImages) -> Iterator[Agreement]:
-    known = truth.oracle.find_rows([item.image for item in judged.items]) >= 0
+    marked = np.array([item.spans is not None for item in judged.items])
+    known = marked & (truth.oracle.find_rows([item.image for item in judged.items]) >= 0)
     n, images = int(known.sum()), len(set(sample.group[known].tolist()))
     if n < MIN_ITEMS:
         reason = f"{n} captions with marked parts are of images in the ground truth; at least {MIN_ITEMS} are required"
