@@ -32,7 +32,7 @@ PairFormat = Literal["trl", "llamafactory", "ms-swift"]
 MIN_GAP: Mapping[By, float] = {"cap": 10.0, "hal": 10.0, "reward": 1.0, "sentence": 1.0}
 """Default minimum gap, in percentage points of Cap. Score and Hal. Rate or in units of reward."""
 
-_PLACEHOLDER = re.compile(r"\n?<image>\n?")
+_PLACEHOLDER = re.compile(r"[ \n]<image>\Z|<image>[ \n]?")
 """Text that some tools write in a prompt in place of the image."""
 
 _CONFIGS: Mapping[By, RewardConfig] = {

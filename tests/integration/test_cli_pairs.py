@@ -130,11 +130,16 @@ def test_the_formats_are_as_their_frameworks_read_them(world: Path) -> None:
 
 
 def test_a_prompt_with_a_placeholder_does_not_get_a_second_one(world: Path, tmp_path: Path) -> None:
-    rollouts = write(tmp_path / "r.jsonl", RESPONSES, prompt="<image>\nDescribe.")
-    (record,), _ = run(rollouts, *given(world, "ms-swift"))
-    assert record["messages"][0]["content"] == "<image>Describe."
-    (record,), _ = run(rollouts, *given(world, "trl"))
-    assert record["prompt"] == [{"role": "user", "content": "Describe."}]
+    for prompt, expected in (
+        ("<image>\nDescribe.", "Describe."),
+        ("Describe.\n<image>", "Describe."),
+        ("Look here:\n<image>\nDescribe.", "Look here:\nDescribe."),
+    ):
+        rollouts = write(tmp_path / "r.jsonl", RESPONSES, prompt=prompt)
+        (record,), _ = run(rollouts, *given(world, "ms-swift"))
+        assert record["messages"][0]["content"] == f"<image>{expected}"
+        (record,), _ = run(rollouts, *given(world, "trl"))
+        assert record["prompt"] == [{"role": "user", "content": expected}]
 
 
 def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
