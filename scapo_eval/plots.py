@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .benchmarks.evidence import labels as by_label
 from .benchmarks.labels import LabelRun
 from .report import plots
-from .report.data import Report, planes, read_training_log
-from .report.gather import distinct_names
+from .report.data import Report, distinct_names, planes, read_training_log
 from .report.plots import Style
 from .results.comparison import compare
 from .results.results import Results, Run

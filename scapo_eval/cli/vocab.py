@@ -26,6 +26,7 @@ from .echo import echo
 from .files import OUTPUT, PLAIN, source_of
 from .groups import Group
 from .options import key_options
+from .screen import Screen
 
 
 @click.group("vocab", cls=Group)
@@ -186,7 +187,7 @@ def _texts(path: str) -> Iterator[str]:
     rows = open_rows(source)
     if _text_of(rows.first) is None or keys_of_captions(rows.first) is not None or keys_are_named():
         faults = FaultList()
-        for captions in parsed(caption_blocks(source, rollouts=True, on_error=faults.add, warn=_warn), faults):
+        for captions in parsed(caption_blocks(source, rollouts=True, on_error=faults.add, warn=Screen().warn), faults):
             yield from captions.captions
         faults.raise_if_any()
         return
@@ -196,10 +197,6 @@ def _texts(path: str) -> Iterator[str]:
             keys = ", ".join(map(str, record))
             raise InputError(f"missing key 'caption' or 'response' (found: {keys})", path=path, line=line)
         yield text
-
-
-def _warn(text: str) -> None:
-    echo(f"scapo-eval: warning: {text}", err=True)
 
 
 def _text_of(record: Mapping[str, Any]) -> str | None:

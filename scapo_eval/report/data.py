@@ -229,6 +229,15 @@ class TrainingLog:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+def distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
+    """Returns the training runs with a number after every name that occurs more than once."""
+    names = [run.name for run in runs]
+    return tuple(
+        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
+        for k, run in enumerate(runs)
+    )
+
+
 @dataclass(frozen=True)
 class Report:
     """All data that pages, figures and tables display.

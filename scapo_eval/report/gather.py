@@ -40,8 +40,8 @@ from .data import (
     ClaimEvidence,
     JudgedText,
     Report,
-    TrainingLog,
     caption_evidence,
+    distinct_names,
     read_training_log,
 )
 
@@ -326,12 +326,3 @@ def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
     order = list(dict.fromkeys(run.metric_set.name for run in runs))
     ordered = sorted(runs, key=lambda run: order.index(run.metric_set.name))
     return [list(members) for _, members in groupby(ordered, key=lambda run: run.metric_set.name)]
-
-
-def distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
-    """Returns the training runs with a number after every name that occurs more than once."""
-    names = [run.name for run in runs]
-    return tuple(
-        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
-        for k, run in enumerate(runs)
-    )

@@ -256,7 +256,7 @@ def validate(
     measures = Measures(held_against, options, {} if given is None else given.texts, loaded.statements)
     columns = {name: read_scores(readable(column), loaded) for name, column in (scores or {}).items()}
     if taken := [name for name in columns if name in measures.known]:
-        raise InputError(f"scores need another name than the metric '{taken[0]}'", path=loaded.source)
+        raise InputError(f"'{taken[0]}' is the name of a metric; give the scores another name", path=loaded.source)
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known]
     values = _values(measures, chosen, everything)
     defined = {name: column for name, column in values.items() if not np.isnan(column).all()}

@@ -50,7 +50,7 @@ MENTION_CLEAR, MENTION_AMBIGUOUS, MENTION_ABSENT = 0.72, 0.55, 0.15
 They imitate real describers, which omit and invent objects.
 """
 
-SENTENCE = re.compile(r"[^.]+\.")
+_SENTENCE = re.compile(r"[^.]+\.")
 GRAMMAR = re.compile(
     "|".join(re.escape(sentence).replace(r"\{\}", "an? [a-z]+") for sentence in (*ONE, *_TWO, *FILLER))
 )
@@ -117,18 +117,23 @@ def listing(scene: Scene, random: np.random.Generator) -> str:
     return f"There is {' and '.join(phrases) or 'nothing'}."
 
 
+def sentences(text: str) -> list[str]:
+    """Returns the complete sentences of a text in order, without further periods between them."""
+    return [sentence.strip() for sentence in _SENTENCE.findall(text)]
+
+
 def fluency(texts: Sequence[str], grammar: re.Pattern[str] = GRAMMAR) -> float | None:
     """Returns the share of complete sentences that match a grammar, or None if the texts contain no complete
     sentences.
     """
-    sentences = [sentence.strip() for text in texts for sentence in SENTENCE.findall(text)]
-    return sum(map(bool, map(grammar.fullmatch, sentences))) / len(sentences) if sentences else None
+    spoken = [sentence for text in texts for sentence in sentences(text)]
+    return sum(map(bool, map(grammar.fullmatch, spoken))) / len(spoken) if spoken else None
 
 
 def repeats(texts: Sequence[str]) -> float:
     """Returns the share of texts that contain the same sentence more than once."""
-    spoken = [[sentence.strip() for sentence in SENTENCE.findall(text)] for text in texts]
-    return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
+    spoken = list(map(sentences, texts))
+    return sum(len(set(own)) < len(own) for own in spoken) / len(texts)
 
 
 def _phrase(noun: int, random: np.random.Generator) -> str:

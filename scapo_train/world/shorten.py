@@ -28,7 +28,7 @@ from ..data import Prompt, PromptRecord
 from ..families.packing import Vision
 from ..families.shared import SharedPolicy, SharedPrompt
 from ..rollout import PolicySampler
-from .language import SENTENCE
+from .language import sentences
 from .pictures import World
 from .pretrain import encoded, imitate, question
 
@@ -64,7 +64,7 @@ def deduplicated(text: str) -> str:
     """Returns the complete sentences of a caption, each once and without further periods, or the caption itself if it
     contains no complete sentence.
     """
-    return " ".join(dict.fromkeys(sentence.strip() for sentence in SENTENCE.findall(text))) or text
+    return " ".join(dict.fromkeys(sentences(text))) or text
 
 
 def shorten(

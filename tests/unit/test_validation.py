@@ -240,7 +240,11 @@ def test_false_claims_against_wrong_parts_and_facts() -> None:
         (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
         (rows(system="a"), {"without": ["a"]}, "no item is left"),
         ([{**row, "ratings": {}} for row in rows()], {}, "no item has a rating"),
-        (rows(), {"scores": {"hal_rate": [{"id": k, "score": k} for k in range(40)]}}, "another name than the metric"),
+        (
+            rows(),
+            {"scores": {"hal_rate": [{"id": k, "score": k} for k in range(40)]}},
+            "is the name of a metric",
+        ),
         (rows(), {"scenes": [{"image_id": 0, "objects": [{"name": "dog"}]}]}, "--scenes has an effect only on"),
         (rows(spans=[]), {"metrics": ["cider"]}, "--metric has no effect on marked parts"),
         (rows(spans=[]), {"claims": "visual"}, "--claims has no effect on marked parts"),
