@@ -135,7 +135,8 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
 
     Args:
         folders: Folders of training runs; see docs/report.md.
-        smooth: Number of steps in the moving average, or None for 1/30 of the steps in the longest run.
+        smooth: Number of steps in the moving average, rounded up to an odd number, or None for 1/30 of the steps in the
+            longest run.
         style: Fields of :class:`Style` as keyword arguments.
 
     Raises:

@@ -240,7 +240,8 @@ def pair_file(
             continue
         asked = _PLACEHOLDER.sub("", response.prompt or prompt or "")  # a pair names its image elsewhere
         if not asked:
-            faults.add(InputError("the record contains no prompt; use --prompt", path=str(path), line=response.line))
+            reason = "the record contains no prompt; use --prompt"
+            (on_error or faults.add)(InputError(reason, path=str(path), line=response.line))
         else:
             responses.append(ForeignCaption(response.line, response.image_id, response.caption, prompt=asked))
     faults.raise_if_any()

@@ -135,6 +135,7 @@ def command(
             err=True,
         )
         if layout == "llamafactory":
-            entry = json.dumps({"scapo_pairs": {"file_name": Path(output).name, **DATASET_INFO}})
+            name = "FILE" if output == "-" else Path(output).name
+            entry = json.dumps({"scapo_pairs": {"file_name": name, **DATASET_INFO}})
             echo(f"dataset_info.json: {entry}", err=True)
     return 0

@@ -30,7 +30,7 @@ from .report import Inputs, input_options
     "--smooth",
     type=click.IntRange(1),
     metavar="STEPS",
-    help="With training: number of logged steps to average.  [default: a 30th of the run]",
+    help="With training: number of steps to average, rounded up to an odd number.  [default: a 30th of the run]",
 )
 @click.option(
     "--width",

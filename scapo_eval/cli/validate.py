@@ -44,6 +44,8 @@ def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
             is_valid = False
         if not is_valid:
             raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5")
+        if name in ranges:
+            raise click.BadParameter(f"two ranges for {name!r}")
         ranges[name] = low, high
     return ranges
 

@@ -518,8 +518,8 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
 
     Args:
         logs: Logs of training runs.
-        smooth: Number of steps in the moving average, or None for 1/30 of the steps in the longest run. Quantities that
-            are logged at fewer than half of the steps are not smoothed.
+        smooth: Number of steps in the moving average, rounded up to an odd number, or None for 1/30 of the steps in the
+            longest run. Quantities that are logged at fewer than half of the steps are not smoothed.
         style: Appearance of the figure, or None for the default.
 
     Raises:
@@ -532,7 +532,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
         raise InputError(f"nothing to draw: the training runs have none of {', '.join(HEADLINE)}")
     style = style or Style()
     longest = max((log.columns["step"][-1] or 0) - (log.columns["step"][0] or 0) for log in logs if log.columns["step"])
-    width = smooth or 2 * int(np.ceil(longest / 60))
+    width = (smooth or 2 * int(np.ceil(longest / 60))) // 2 * 2 + 1  # as many steps before a step as after it
     columns = min(2 if style.narrow else 3, len(shown_names))
     rows = -(-len(shown_names) // columns)
     with style.applied():
@@ -554,7 +554,7 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
                 else:
                     if width > 1:
                         axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
-                    (drawn,) = axes.plot(steps, smoothed(steps, values, width), lw=1.3, **look)
+                    (drawn,) = axes.plot(steps, smoothed(steps, values, width - 1), lw=1.3, **look)
                 handles.setdefault(log.name, drawn)
             axes.set(title=shown.title)
         for axes in places[: len(shown_names)][-columns:]:

@@ -23,6 +23,9 @@ from .linear import linearized
 from .results import Results, Run, load_results
 from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
+MIN_DIFFERENCE = 1e-9
+"""Smallest difference in question: the number of images for a smaller one has no meaning."""
+
 
 @dataclass(frozen=True, slots=True)
 class Power:
@@ -77,8 +80,8 @@ def power(
         A list with one entry per metric and pair of systems.
 
     Raises:
-        InputError: If the pilot has fewer than 30 images or no counts per image, if a metric is unknown, or if
-            ``difference`` or ``images`` is not positive.
+        InputError: If the pilot has fewer than 30 images or no counts per image, if a metric is unknown, if
+            ``difference`` is below 1e-9 or infinite, or if ``images`` is below 1.
 
     Example:
         >>> import scapo_eval
@@ -92,8 +95,8 @@ def power(
         runs = load_results(pilot)
     else:
         runs = pilot.runs if isinstance(pilot, Results) else (pilot,) if isinstance(pilot, Run) else tuple(pilot)
-    if difference is not None and not difference > 0:
-        raise InputError(f"difference must be above 0, got {difference}")
+    if difference is not None and not MIN_DIFFERENCE <= difference < math.inf:
+        raise InputError(f"difference must be a finite number of at least {MIN_DIFFERENCE:g}, got {difference}")
     if images is not None and images < 1:
         raise InputError(f"images must be at least 1, got {images}")
     if not runs or runs[0].finished is not None:

@@ -381,6 +381,16 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
+def _start_model(world: World, folder: Path, lessons: Lessons, seed: int) -> Path:
+    """Prepares a start model, and before it those on which it is based. Several worlds share a base, so each start model
+    has its own lock, which is not kept during the trials.
+    """
+    if world.has_base:
+        _start_model(WORLDS[world.base], folder, lessons, seed)
+    with _alone(folder / f"locks/start-{world.name}-{seed}"):
+        return prepare(world, folder, lessons, seed)
+
+
 def perform_block(output: Path, results: Path, block: Block, deadline: float | None) -> None:
     """Runs the unfinished trials of a block, and appends one result for each trial.
 
@@ -402,14 +412,14 @@ def perform_block(output: Path, results: Path, block: Block, deadline: float | N
         folder = output / key.lessons
         if is_over():
             return
-        with _alone(folder / f"locks/{key.seed}"):  # the wait may take hours
+        with _alone(folder / f"locks/{world.name}-{key.seed}"):  # the wait may take hours
             known = read_results(results).get(key)
             if is_over() or (known is not None and known.measured is not None):
                 continue
             began = time.time()
             measured, failed = None, ""
             try:
-                run = prepare(world, folder, lessons, key.seed)
+                run = _start_model(world, folder, lessons, key.seed)
                 if key.scheme != START:
                     run = train(folder / world.name, key.trial, key.steps)
                 describe(run / "model", folder / world.name / f"seed-{key.seed}")

@@ -111,7 +111,7 @@ def test_the_formats_are_as_their_frameworks_read_them(world: Path) -> None:
     }
     (record,), err = run(world / "rollouts.jsonl", *given(world, "llamafactory"))
     entry = json.loads(err.partition("dataset_info.json: ")[2])["scapo_pairs"]
-    assert (entry["formatting"], entry["ranking"]) == ("sharegpt", True)
+    assert (entry["file_name"], entry["formatting"], entry["ranking"]) == ("FILE", "sharegpt", True)
     columns = {name: record[column] for name, column in entry["columns"].items()}
     assert columns == {
         "messages": [{"from": "human", "value": "<image>Describe."}],
@@ -148,6 +148,8 @@ def test_what_cannot_be_paired_says_so(world: Path, tmp_path: Path) -> None:
     assert "plain.jsonl:1: the record contains no prompt; use --prompt" in err
     found, _ = run(plain, *given(world), "--prompt", "What is it?")
     assert found[0]["prompt"][0]["content"] == "What is it?"
+    found, err = run(plain, *given(world), "--skip-bad")
+    assert (found, err) == ([], "0 pairs for 0 of 0 prompts, from 0 responses, 6 faulty omitted\n")
     unknown = write(tmp_path / "unknown.jsonl", [("9", GOOD), *RESPONSES])
     _, err = run(unknown, *given(world), code=2)
     assert "unknown.jsonl:1: unknown image id '9' (not in" in err

@@ -76,8 +76,9 @@ def test_what_is_no_pilot() -> None:
         power(pilot(20))
     with pytest.raises(InputError, match="unknown metric 'bleu'; known: hal_rate"):
         power(pilot(40), metrics=["bleu"])
-    with pytest.raises(InputError, match="difference must be above 0"):
-        power(pilot(40), difference=0.0)
+    for difference in (0.0, 1e-300, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="difference must be a finite number of at least 1e-09"):
+            power(pilot(40), difference=difference)
     with pytest.raises(InputError, match="images must be at least 1"):
         power(pilot(40), images=0)
 

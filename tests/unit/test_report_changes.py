@@ -267,6 +267,14 @@ def test_the_page_has_the_colors_of_the_figures() -> None:
     assert tuple(re.findall(r"--s\d: (#\w+);", dark)) == plots.DARK_COLORS
 
 
+def test_a_moving_average_has_as_many_steps_as_the_figure_says() -> None:
+    values = [float(k == 11) for k in range(1, 22)]
+    figure = plots.training([TrainingLog("one", {"step": list(range(1, 22)), "reward": values}, [])], smooth=4)
+    (smooth,) = [line for line in figure.axes[0].lines if line.get_linewidth() == 1.3]
+    assert smooth.get_ydata()[10] == pytest.approx(0.2)
+    assert "means over 5 steps" in figure.legends[0].get_title().get_text()
+
+
 def test_smoothing_is_a_mean_by_the_distance_of_steps_that_passes_over_gaps() -> None:
     steps, values = np.array([0.0, 1, 2, 3, 10]), np.array([0.0, 3.0, np.nan, 6.0, 9.0])
     assert plots.smoothed(steps, values, 0).tolist() == pytest.approx(values.tolist(), nan_ok=True)

@@ -17,12 +17,14 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 from scapo_eval.base.errors import InputError
+from scapo_eval.files.locks import try_lock
 from scapo_train.config import Config, to_toml
 from scapo_train.monitoring.watch import Interrupted
 from scapo_train.world import evaluate, experiment, grid
 from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import Measured, Rates
 from scapo_train.world.grid import Cell, Hypothesis, Key, Registration, Result
+from scapo_train.world.pictures import World
 
 TRIALS = Path(__file__).parents[2] / "docs/lab/trials"
 
@@ -141,6 +143,27 @@ def test_no_trial_is_begun_after_a_wait_that_took_too_long(tmp_path: Path, monke
     monkeypatch.setattr(grid, "prepare", lambda *_: pytest.fail("a trial was begun"))
     grid.perform_block(tmp_path / "runs", tmp_path / "results.jsonl", grid.blocks_of(registration())[0], 1)
     assert hour == [2]
+
+
+def test_worlds_with_the_same_base_are_trained_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a process trains in one world, another one finishes its trials in another world with the same seed."""
+    prepared: list[str] = []
+    locks = tmp_path / "runs" / "full" / "locks"
+
+    def start_model(world: World, *_: object) -> Path:
+        prepared.append(world.name)
+        with open(locks / f"start-{world.name}-1" / "lock", "r+b") as stream:
+            assert not try_lock(stream.fileno())
+        return tmp_path
+
+    keys = [Key(world, "full", grid.START, 1, 0, ()) for world in ("risky", "crowded")]
+    monkeypatch.setattr(grid, "prepare", start_model)
+    monkeypatch.setattr(grid, "describe", lambda *_: None)
+    monkeypatch.setattr(grid, "measure", lambda _: result(keys[0], 0.6).measured)
+    with grid._alone(locks / "risky-1"):
+        grid.perform_block(tmp_path / "runs", tmp_path / "results.jsonl", (keys[1],), None)
+    assert prepared == ["plain", "crowded"]
+    assert list(grid.read_results(tmp_path / "results.jsonl")) == [keys[1]]
 
 
 def test_an_interrupted_trial_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

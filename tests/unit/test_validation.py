@@ -380,6 +380,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         refused = CliRunner().invoke(cli, [*words, "--range", faulty])
         assert refused.exit_code == 2
         assert f"'{faulty}' is not NAME=LOW:HIGH, for example rating=1:5" in " ".join(refused.output.split())
+    refused = CliRunner().invoke(cli, [*words, "--range", "rating=1:5", "--range", "rating=1:9"])
+    assert (refused.exit_code, "two ranges for 'rating'" in refused.output) == (2, True)
 
 
 @pytest.fixture(scope="module")
