@@ -382,8 +382,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _start_model(world: World, folder: Path, lessons: Lessons, seed: int) -> Path:
-    """Prepares a start model, and before it those on which it is based. Several worlds share a base, so each start model
-    has its own lock, which is not kept during the trials.
+    """Prepares a start model, and before it those on which it is based.
+
+    Several worlds share a base, so each start model has its own lock, which is not kept during the trials.
     """
     if world.has_base:
         _start_model(WORLDS[world.base], folder, lessons, seed)

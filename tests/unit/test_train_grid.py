@@ -145,7 +145,9 @@ def test_no_trial_is_begun_after_a_wait_that_took_too_long(tmp_path: Path, monke
     assert hour == [2]
 
 
-def test_worlds_with_the_same_base_are_trained_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worlds_with_the_same_base_are_trained_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While a process trains in one world, another one finishes its trials in another world with the same seed."""
     prepared: list[str] = []
     locks = tmp_path / "runs" / "full" / "locks"
