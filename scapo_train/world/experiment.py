@@ -128,6 +128,8 @@ SCHEMES: Mapping[str, Scheme] = {
     "r_h_quarter": Scheme("SCAPO, r_h 0.25", ("credit.r_h=0.25",)),
     "r_h_half": Scheme("SCAPO, r_h 0.5", ("credit.r_h=0.5",)),
     "r_h_double": Scheme("SCAPO, r_h 2", ("credit.r_h=2",)),
+    "stop_r_h_half": Scheme("SCAPO, stop group, r_h 0.5", ("credit.stop=group", "credit.r_h=0.5")),
+    "stop_r_h_double": Scheme("SCAPO, stop group, r_h 2", ("credit.stop=group", "credit.r_h=2")),
     "r_reg_high": Scheme("SCAPO, r_reg 0.3", ("credit.r_reg=0.3",)),
     "f_quarter": Scheme("response, F-0.25", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.25")),
     "f_half": Scheme("response, F-0.5", ("credit.scheme=grpo", "credit.reward=cap", "credit.beta=0.5")),
