@@ -7,7 +7,8 @@ with SCAPO and with its baselines (``scapo_train``). The command writes ``dynami
 ``python -m scapo_train.world snr`` trains only the start models, and writes the signal and noise of each scheme's
 gradient at these models to ``snr.json``. ``python -m scapo_train.world grid`` runs a registered grid of trials, and
 ``python -m scapo_train.world evaluate`` decides whether the hypotheses of the grid hold. ``python -m scapo_train.world
-paper`` writes a paper about registered trials.
+paper`` writes a paper about registered trials. ``python -m scapo_train.world ideal`` prints the rates of ideal
+describers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from scapo_eval.base.text import printable
 
 from .. import interrupts_are_errors
 from ..monitoring.log import show_messages
-from . import grid
+from . import grid, ideal
 from .experiment import ALIASES, KERNELS, MAIN, SCHEMES, TABLE_1, Trial, check_settings, perform
 from .grid import at_least
 from .pictures import WORLDS
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from . import paper  # the extra [report]
 
         return _guarded(paper.command, words[1:])
+    if words[:1] == ["ideal"]:
+        return _guarded(ideal.command, words[1:])
     return _guarded(_experiment, words)
 
 

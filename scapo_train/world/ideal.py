@@ -13,12 +13,13 @@ reward:
   leads to more guesses and more hallucinations.
 
 The two rewards prefer different descriptions only if there are guesses with a probability between ``F / 2`` and
-``1/2``.
+``1/2``. The command ``python -m scapo_train.world ideal`` prints the rates of ideal describers in each world.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, permutations
@@ -26,7 +27,7 @@ from math import comb, prod
 
 from scapo_eval import cap_score
 
-from .pictures import World
+from .pictures import WORLDS, World
 
 
 @dataclass(frozen=True)
@@ -133,3 +134,25 @@ def chances(world: World) -> list[tuple[float, float]]:
                 share[chance] = share.get(chance, 0.0) + situation.probability * chance
     total = sum(share.values())
     return [(chance, share[chance] / total) for chance in sorted(share)]
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Prints a Markdown table of ideal describers in each world, and returns the exit code, which is always 0."""
+    summary = "Prints hal_rate / cover_rate = cap_score of ideal describers in each world, in percent."
+    argparse.ArgumentParser(prog="scapo_train.world ideal", description=summary).parse_args(arguments)
+    describers: dict[str, Callable[[World], Ideal]] = {
+        "Names only unambiguous objects": lambda world: guesser(world, 1.0),
+        "Also guesses if the chance exceeds 1/2 (optimal for SCAPO)": lambda world: guesser(world, 0.5),
+        "Highest possible Cap. Score": lambda world: best_guesser(world)[1],
+        "Names every noun that may be present": lambda world: guesser(world, 0.0),
+    }
+    print(f"| World | Nouns per scene, objects, ambiguous objects | {' | '.join(describers)} |")
+    print(f"| --- | --- |{' ---: |' * len(describers)}")
+    for world in WORLDS.values():
+        objects = "-".join(map(str, dict.fromkeys(world.objects)))
+        cells = [f"`{world.name}`", f"{world.nouns}, {objects}, {100 * world.ambiguous:g} %"]
+        for describer in describers.values():
+            ideal = describer(world)
+            cells.append(f"{100 * ideal.hal_rate:.1f} / {100 * ideal.cover_rate:.1f} = {100 * ideal.cap_score:.1f}")
+        print(f"| {' | '.join(cells)} |")
+    return 0

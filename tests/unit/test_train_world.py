@@ -15,6 +15,7 @@ pytest.importorskip("PIL")
 from scapo_eval import AliasMatcher, PresenceOracle, Vocabulary, score_captions, split_subsentences
 from scapo_train.config import load
 from scapo_train.data import read_prompts
+from scapo_train.world.__main__ import main
 from scapo_train.world.files import NOISY, SPARSE, write_world
 from scapo_train.world.ideal import best_guesser, chances, guesser, situations
 from scapo_train.world.judge import judge_of
@@ -227,3 +228,11 @@ def test_no_threshold_beats_the_best_one_and_worlds_differ_in_what_a_guess_is_wo
     assert gap["risky"] > 0.15
     assert max(gap["crowded"], gap["crowded_16"], gap["crowded_32"], gap["plain_64"]) < 0.05
     assert min(gap["plain"], gap["plain_32"]) > 0.05
+
+
+def test_the_page_shows_the_table_of_ideal_describers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ideal"]) == 0
+    table = capsys.readouterr().out
+    assert table.count("\n") == 2 + len(WORLDS)
+    page = Path(__file__).parents[2] / "docs" / "lab" / "laboratory.md"
+    assert table in page.read_text(encoding="utf-8")
