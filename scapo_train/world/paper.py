@@ -8,7 +8,7 @@ available:
 - ``{frontier H1 answer}``: answer to a hypothesis, marked if it is interim.
 - ``{frontier trials}``, ``{frontier hours}``: number of finished trials, and the sum of their durations in hours.
 - ``{frontier answers}``: table of all hypotheses.
-- ``{frontier figure}``: figure from the page of the registration.
+- ``{frontier figure}``: figure of the registration, which the command draws into ``images`` beside the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from scapo_eval.base.errors import InputError
 from scapo_eval.files.files import atomic_write, read_text
 
-from .evaluate import Decision, answer_of, decide, decisions_table, value_of
+from .evaluate import Decision, answer_of, decide, decisions_table, draw, value_of
 from .grid import Registration, Result, load_registration, read_results
 
 _PLACEHOLDER = re.compile(r"\{(\w+) (\w+)(?: (\w+))?\}")
@@ -36,13 +36,13 @@ class Trials:
 
     def __init__(self, path: Path) -> None:
         self.registration: Registration = load_registration(path)
-        results = read_results(path.with_suffix(".jsonl"))
+        self.results = results = read_results(path.with_suffix(".jsonl"))
         cells = self.registration.cells
         keys = {key for cell in cells for seed in cell.numbers for key in cell.keys(seed)}
         self.finished: list[Result] = [results[key] for key in sorted(keys & results.keys()) if results[key].measured]
         decisions = decide(self.registration, results)
         self.decisions: dict[str, Decision] = {each.hypothesis.name: each for each in decisions}
-        self._name = path.stem
+        self.picture = f"images/{path.stem}.svg"
 
     def text(self, what: str, part: str | None) -> str | None:
         """Returns the text of a placeholder, or None if the placeholder is unknown."""
@@ -56,13 +56,13 @@ class Trials:
             "trials": str(len(self.finished)),
             "hours": f"{sum(result.seconds for result in self.finished) / 3600:.1f}",
             "answers": decisions_table(list(self.decisions.values())),
-            "figure": f"![{title}](images/{self._name}.svg)",
+            "figure": f"![{title}]({self.picture})",
         }
         return texts.get(what)
 
 
-def paper(template: Path, command: str) -> str:
-    """Returns the paper as Markdown.
+def paper(template: Path, command: str) -> tuple[str, list[Trials]]:
+    """Returns the paper as Markdown, and the trials whose figures it shows.
 
     Args:
         template: Markdown with placeholders; see the docstring of the module.
@@ -73,6 +73,7 @@ def paper(template: Path, command: str) -> str:
             error message states the line number.
     """
     trials: dict[str, Trials] = {}
+    shown: dict[str, Trials] = {}
     lines = []
     for number, line in enumerate(read_text(template).splitlines(), start=1):
 
@@ -86,11 +87,13 @@ def paper(template: Path, command: str) -> str:
             text = trials[name].text(what, part)
             if text is None:
                 raise InputError(f"unknown placeholder {match[0]}", path=str(template), line=number)
+            if what == "figure":
+                shown[name] = trials[name]
             return text
 
         lines.append(_PLACEHOLDER.sub(filled, line))
     title, _, body = "\n".join(lines).partition("\n")
-    return f"{title}\n\n<!-- written by {command} -->\n{body}\n"
+    return f"{title}\n\n<!-- written by {command} -->\n{body}\n", list(shown.values())
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -100,7 +103,10 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, metavar="FILE", required=True, help="page to write")
     given = parser.parse_args(arguments)
     words = f"python -m scapo_train.world paper {given.template.as_posix()} --page {given.page.as_posix()}"
-    text = paper(given.template, words)
+    text, shown = paper(given.template, words)
+    (given.page.parent / "images").mkdir(exist_ok=True)
+    for trials in shown:
+        draw(given.page.parent / trials.picture, trials.registration, trials.results)
     with atomic_write(given.page) as stream:
         stream.write(text.encode())
     return 0

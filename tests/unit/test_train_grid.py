@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -339,6 +340,8 @@ def test_the_paper_is_what_its_command_writes(tmp_path: Path, monkeypatch: pytes
     text = made.read_text().replace(made.as_posix(), "docs/lab/paper.md")
     assert text == (TRIALS.parent / "paper.md").read_text()
     assert "{" not in text
+    shown = set(re.findall(r"\((images/.*)\)", text))
+    assert shown == {f"images/{path.name}" for path in (tmp_path / "images").iterdir()} >= {"images/table1.svg"}
 
 
 @pytest.mark.parametrize(
