@@ -24,9 +24,9 @@ from .echo import echo
 
 FOR = {
     "formats": "parquet, xlsx",
-    "nltk": "CHAIR's reference and opera profiles, AMBER",
+    "nltk": "CHAIR's opera profile, AMBER's parity mode",
     "vocab": "drafting vocabularies",
-    "spacy": "AMBER's own tagger",
+    "spacy": "AMBER's word similarity, noun phrases in vocab mine",
     "http": "models behind an OpenAI-compatible server",
     "hf": "models in transformers",
     "vllm": "models in vLLM",

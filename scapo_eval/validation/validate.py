@@ -177,7 +177,8 @@ def validate(
             function uses all metrics that the given ground truth or references define.
         scores: Mapping from the name of an additional metric to its scores, as a file or records with ``id`` and
             ``score``.
-        ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used.
+        ratings: Names of the dimensions to use. If ``ratings`` is empty, all dimensions are used,
+            except those with the same rating for every item.
         truth, references, leave_out_self, unnamed, weights, vocabulary, claims: Arguments of :func:`scapo_eval.score`.
             If no references are given, the references in the set of judgments are used.
         scenes: Ground truths of claims beyond presence, for marked spans and FAITHSCORE's facts; see
@@ -265,7 +266,8 @@ def validate(
     kept = {item.id for item in everything.items}
     in_half = np.array([item.id in kept for item in loaded.items], dtype=bool)
     values |= {name: column[in_half] for name, column in columns.items()}
-    dimensions = list(ratings) or list(judged.dimensions)
+    constant = [] if ratings else _constant(judged)
+    dimensions = list(ratings) or [name for name in judged.dimensions if name not in constant]
     if not dimensions:
         raise InputError("no item has a rating", path=loaded.source)
     rows = np.array([item.system not in without for item in everything.items], dtype=bool)
@@ -283,8 +285,19 @@ def validate(
         tuple(agreements),
         tuple(differences),
         tuple(_systems(everything, measures.inverted, values, dimensions)),
-        (*_notes(everything, held_against), *claim_oracle.notes),
+        (
+            *(f"rating '{name}' is equal for every item and is omitted" for name in constant),
+            *_notes(everything, held_against),
+            *claim_oracle.notes,
+        ),
     )
+
+
+def _constant(judgements: Judgements) -> list[str]:
+    """Returns the names of the ratings that are equal for all items, provided that others are not."""
+    values = {name: {item.ratings.get(name) for item in judgements.items} - {None} for name in judgements.dimensions}
+    found = [name for name, different in values.items() if len(different) == 1]
+    return found if len(found) < len(values) else []
 
 
 def _own_references(judgements: Judgements) -> References | None:

@@ -380,6 +380,12 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         refused = CliRunner().invoke(cli, [*words, "--range", faulty])
         assert refused.exit_code == 2
         assert f"'{faulty}' is not NAME=LOW:HIGH, for example rating=1:5" in " ".join(refused.output.split())
+    rated = [{**row, "ratings": {"same": 1, "own": row.pop("rating")}} for row in rows()]
+    found = scapo_eval.validate(rated, truth=TRUTH, metrics=["hal_rate"], resamples=0)
+    assert {each.rating for each in found.agreements} == {"own"}
+    assert "rating 'same' is equal for every item and is omitted" in found.notes
+    with pytest.raises(InputError, match="rating 'same' is 1 for every item"):
+        scapo_eval.validate(rated, truth=TRUTH, metrics=["hal_rate"], ratings=["same"], resamples=0)
     refused = CliRunner().invoke(cli, [*words, "--range", "rating=1:5", "--range", "rating=1:9"])
     assert (refused.exit_code, "two ranges for 'rating'" in refused.output) == (2, True)
 
