@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from .base.errors import InputError
+from .base.errors import InputError, short_repr
 from .benchmarks.systems import function_of
 from .files.source import Input
 from .results.benchmark import BENCHMARK_OF, benchmark, benchmark_names, has_benchmark
@@ -56,7 +56,9 @@ def compare(
         >>> results.comparisons[0]["difference"]
         -0.5
     """
-    given = [runs] if isinstance(runs, (str, os.PathLike, Run)) else runs
+    given = [runs] if isinstance(runs, (str, os.PathLike, Run)) else runs.runs if isinstance(runs, Results) else runs
+    if not isinstance(given, Iterable):
+        raise InputError(f"expected runs (from score, chair, ...) or paths of results files, found {short_repr(runs)}")
     listed = [run for each in given for run in (_loaded(each) if isinstance(each, (str, os.PathLike)) else (each,))]
     if strangers := [type(run).__name__ for run in listed if not isinstance(run, Run)]:
         raise InputError(f"expected runs (from score, chair, ...) or paths of results files, found {strangers[0]}")

@@ -5,17 +5,18 @@ Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .base.errors import InputError
 from .benchmarks.evidence import labels as by_label
 from .benchmarks.labels import LabelRun
 from .report import plots
 from .report.data import Report, distinct_names, planes, read_training_log
 from .report.plots import Style
 from .results.comparison import compare
-from .results.results import Results, Run
+from .results.results import Results, Run, unique_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Style", "differences", "faithscore", "frontier", "labels", "training"]
 
 
-def frontier(results: Results | Run | Sequence[Run], trails: Sequence[str] = (), **style: Any) -> Figure:
+def frontier(results: Results | Run | Sequence[Run], trails: str | Sequence[str] = (), **style: Any) -> Figure:
     """Plots the hallucination rate against the cover rate, with curves of equal caption score and 95 % regions.
 
     Args:
@@ -46,7 +47,8 @@ def frontier(results: Results | Run | Sequence[Run], trails: Sequence[str] = (),
         >>> figure.axes[0].get_xlabel()
         'Hal. Rate, % (lower is better)'
     """
-    figure: Figure = plots.frontier(planes(Report((_compared(results),), trails=tuple(trails))), Style(**style))
+    prefixes = (trails,) if isinstance(trails, str) else tuple(trails)
+    figure: Figure = plots.frontier(planes(Report((_compared(results),), trails=prefixes)), _style(style))
     return figure
 
 
@@ -72,7 +74,7 @@ def differences(results: Results | Sequence[Run], metrics: Sequence[str] | None 
         >>> len(figure.axes)
         2
     """
-    figure: Figure = plots.differences(_compared(results), metrics, Style(**style))
+    figure: Figure = plots.differences(_compared(results), metrics, _style(style))
     return figure
 
 
@@ -94,7 +96,7 @@ def faithscore(results: Results | Run | Sequence[Run], **style: Any) -> Figure:
         >>> len(figure.axes)
         1
     """
-    figure: Figure = plots.faithscore(_compared(results), Style(**style))
+    figure: Figure = plots.faithscore(_compared(results), _style(style))
     return figure
 
 
@@ -120,17 +122,26 @@ def labels(systems: LabelRun | Run | Sequence[LabelRun | Run], top: int = 20, **
     """
     given = [systems] if isinstance(systems, (LabelRun, Run)) else systems
     counted = [by_label(system) if isinstance(system, Run) else system for system in given]
-    figure: Figure = plots.labels(counted, top, Style(**style))
+    figure: Figure = plots.labels(counted, top, _style(style))
     return figure
 
 
 def _compared(results: Results | Run | Sequence[Run]) -> Results:
     if isinstance(results, Results):
         return results
-    return compare([results] if isinstance(results, Run) else [*results])
+    listed = [results] if isinstance(results, Run) else [*results]
+    if not listed or not all(isinstance(run, Run) for run in listed):
+        raise InputError("nothing to draw: expected results, or runs such as those from scapo_eval.score")
+    return compare(unique_names(listed))
 
 
-def training(folders: Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:
+def _style(fields: Mapping[str, Any]) -> Style:
+    if unknown := [name for name in fields if name not in Style.__dataclass_fields__]:
+        raise InputError(f"unknown style '{unknown[0]}' (there are: {', '.join(Style.__dataclass_fields__)})")
+    return Style(**fields)
+
+
+def training(folders: str | Path | Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:
     """Draws the curves of training runs.
 
     Args:
@@ -153,6 +164,7 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
         >>> len(figure.axes)
         1
     """
-    logs = distinct_names([read_training_log(folder) for folder in folders])
-    figure: Figure = plots.training(logs, smooth, Style(**style))
+    given = [folders] if isinstance(folders, (str, Path)) else folders
+    logs = distinct_names([read_training_log(folder) for folder in given])
+    figure: Figure = plots.training(logs, smooth, _style(style))
     return figure

@@ -358,11 +358,12 @@ class CaptionScorer(Scorer):
             "faithful": 1 - named["hallucinated"] / (named["generated"] + 1),
         }
         if isinstance(truth, WeightedTruth) and truth.words is not None:
-            columns = word_terms(truth.words, captions.image_ids, captions.captions)
+            images = truth.oracle.own_ids(captions.image_ids)
+            columns = word_terms(truth.words, images, captions.captions)
             terms |= {"overlap": columns[:, 2], "repetition": columns[:, 3], "brevity": columns[:, 4]}
             references = truth.words.references
             named_labels = (_claimed(mentions, truth) & (truth.weights[rows] > 0)).sum(axis=1)
-            is_reference = [*map(references.has, captions.image_ids, captions.captions)]
+            is_reference = [*map(references.has, images, captions.captions)]
             shares = in_units(columns[:, 0]), in_units(columns[:, 1])
             known = ~np.isnan(columns[:, 0])
             counts_of_words = [named_labels, *shares, known, np.array(is_reference, dtype=bool)]
@@ -585,7 +586,7 @@ def score_captions(
         0.667
     """
     return score_file(
-        Records("records", list(records)),
+        Records("records", [dict(record) if isinstance(record, Mapping) else record for record in records]),
         Vocabulary.of(vocabulary),
         oracle if oracle is None or isinstance(oracle, PresenceOracle) else PresenceOracle.load(oracle),
         ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error"),

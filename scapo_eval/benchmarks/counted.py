@@ -19,7 +19,7 @@ from ..files.files import display_name, read_bytes
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark, Option
 from ..results.counts import CountBuilder
-from ..results.metric import Formula, MetricSet
+from ..results.metric import Formula, MetricSet, Ratio
 from ..results.results import Run
 from ..results.signature import Signature
 from .systems import Systems
@@ -81,8 +81,12 @@ class CountedBenchmark(Benchmark):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        metrics_named = (*self.higher_is_better, *self.plain_numbers, *self.signed, *self.ranges)
-        columns_named = chain.from_iterable(self.at_most)
+        if isinstance(self.columns, str):
+            raise InputError(f"'{self.name}': columns must be a list of names, got {self.columns!r}")
+        metrics_named = (*self.higher_is_better, *self.plain_numbers, *self.signed, *self.ranges, *self.headline)
+        ratios = [formula for formula in self.formulas.values() if isinstance(formula, Ratio)]
+        in_ratios = [name for each in ratios for name in (each.numerator, each.denominator)]
+        columns_named = [*chain.from_iterable(self.at_most), *in_ratios]
         for what, named, known in (("metric", metrics_named, self.formulas), ("column", columns_named, self.columns)):
             if unknown := [name for name in named if name not in known]:
                 raise InputError(f"'{self.name}' has no {what} '{unknown[0]}' (there are: {', '.join(known)})")

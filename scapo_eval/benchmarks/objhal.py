@@ -233,12 +233,12 @@ def listed_objects(
     profile, truth = scorer.profile, scorer.truths[0]
     assert isinstance(profile, Listed)
     known: dict[str, list[int]] = {}
-    for image, caption in zip(block.captions.image_ids, block.captions.captions, strict=True):
-        place = truth.oracle.index.get(image)
+    places = truth.oracle.find_rows(block.captions.image_ids).tolist()
+    for image, caption, place in zip(block.captions.image_ids, block.captions.captions, places, strict=True):
         rows: list[tuple[str, bool | None]] = []
         for name in {_plain(name): name for name in profile.lists[caption]}.values():
             labels = known[name] if name in known else known.setdefault(name, profile.of_name(name))
-            states = [] if place is None else [int(truth.states[place][label]) for label in labels]
+            states = [] if place < 0 else [int(truth.states[place][label]) for label in labels]
             absent, present = ABSENT in states, PRESENT in states
             rows.append((name, False if absent else True if present else None))
         yield image, caption, rows

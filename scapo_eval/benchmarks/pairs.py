@@ -232,7 +232,7 @@ def pair_file(
     skipped: list[InputError] = []
     on_error = skipped.append if skip_bad else None
     for response in captions_of(open_layout(path, on_error=on_error), on_error=on_error):
-        if response.image_id not in oracle.index:
+        if oracle.find_rows([response.image_id])[0] < 0:
             unknown_images += 1
             if not skip_unknown_images:
                 reason = f"unknown image id '{response.image_id}' (not in {oracle.source})"

@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from textwrap import dedent, indent
 from typing import Any, ParamSpec, TypeVar
 
-from ..base.errors import OptionError
+from ..base.errors import InputError, OptionError, check_choice, short_repr
 from ..base.reprs import fields_in_short
 from ..files.account import RecordCount
 from ..files.containers import Warn, warn_user
@@ -22,7 +22,7 @@ from ..files.json_text import dump_json
 from ..files.records import Given, Readable, Records, readable
 from ..files.source import Source
 from ..readers.data_set import DataSet, input_at, naming_files
-from ..results.benchmark import VERB_OF, Benchmark
+from ..results.benchmark import VERB_OF, Benchmark, Option
 from ..results.results import Resampling, Run, system_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .scoring import ScoringOptions
@@ -269,6 +269,8 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         bound = shape.bind(*args, **kwargs)
         bound.apply_defaults()
         values = bound.arguments
+        for option in options:
+            _check_option(option, values[option], record.options[option])
         given, name = values.pop(record.files), values.pop("name")
         resampling = drawn(*(values.pop(key) for key in ("resamples", "seed", "bootstrap")))
         if record.scoring:
@@ -283,6 +285,20 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
     function.__signature__ = shape  # type: ignore[attr-defined]
     function.__doc__ = _docstring(record, options)
     return function
+
+
+def _check_option(name: str, value: object, option: Option) -> None:
+    """Raises an InputError if the value of an option is not allowed, as the command line does. None and functions are
+    not checked.
+    """
+    if value is None or callable(value):
+        return
+    if option.choices and isinstance(value, str):
+        check_choice(name, value, option.choices)
+    if option.at_least is not None and (
+        isinstance(value, bool) or not isinstance(value, int) or value < option.at_least
+    ):
+        raise InputError(f"{name} must be a whole number of at least {option.at_least}, got {short_repr(value)}")
 
 
 def _accounted(run: R, source: Readable) -> R:
@@ -314,7 +330,7 @@ def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None =
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:
     told = [f"    {name}: {record.options[name].help}" for name in options]
-    scoring = ["    claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished: Same as in"
+    scoring = ["    claims, skip_bad, on_unknown_image, any_fingerprint, any_ids, strict, workers, drop_unfinished: Same as in"
                " :func:`scapo_eval.score`."] if record.scoring else []  # fmt: skip
     lines = [
         record.summary,

@@ -25,6 +25,7 @@ from ..base.reprs import one_line
 from ..base.types import Mention
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES, Reading
+from ..matching.visible import listed
 from ..matching.vocabulary import VocabularyGiven
 from . import rules
 from .claim import KINDS, Claim, ClaimKind, kinds_of
@@ -134,6 +135,7 @@ class ClaimExtractor:
         Raises:
             InputError: If ``texts`` is a string, or one of the texts is not a string.
         """
+        texts = listed(texts)
         mentions, uses = self.matcher.find_all_uses(texts)
         columns = self.columns(texts, mentions, uses)
         labels = self.matcher.vocabulary.labels

@@ -93,6 +93,6 @@ class CaptionCounter:
         """Returns the metrics of ``scapo-eval chair`` over all captions as a mapping from name to value. Undefined
         values are NaN.
         """
-        columns = self.scorer.columns
+        columns, counts = self.scorer.columns, list(counts)
         summed = np.array([sum(count[name] for count in counts) for name in columns], dtype=np.float64)
         return {name: float(value) for name, value in self.scorer.metric_set.score(summed).items()}

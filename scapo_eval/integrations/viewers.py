@@ -36,7 +36,7 @@ def to_fiftyone(
         InputError: If the run contains none of the images in the data set.
     """
     values = {record["image_id"]: record for record in run.per_image()}
-    objects = {canonical_image_id(line["image_id"]): line for line in evidence}
+    objects = {canonical_image_id(line["image_id"]): _with_hallucinated(line) for line in evidence}
     written = 0
     for sample in dataset:
         names = [sample[key]] if key else _names_of(sample.filepath)
@@ -80,7 +80,7 @@ def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
         import wandb
     except ImportError:
         raise MissingExtra("wandb", "a table of Weights & Biases") from None
-    lines = {canonical_image_id(line["image_id"]): line for line in evidence}
+    lines = {canonical_image_id(line["image_id"]): _with_hallucinated(line) for line in evidence}
     metrics = list(run.metric_set.formulas)
     texts = ["caption", "hallucinated", "missed"] if lines else []
     data = [
@@ -89,6 +89,14 @@ def wandb_table(run: Run, *, evidence: Iterable[Mapping[str, Any]] = ()) -> Any:
         for record in run.per_image()
     ]
     return wandb.Table(columns=["image_id", *metrics, *texts], data=data)
+
+
+def _with_hallucinated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns evidence with the hallucinated labels, which evidence of the Cap. Score states only by mention."""
+    if "hallucinated" in line or "mentions" not in line:
+        return line
+    named = [mention["label"] for mention in line["mentions"] if mention["verdict"] == "hallucinated"]
+    return {**line, "hallucinated": list(dict.fromkeys(named))}
 
 
 def _text(value: object) -> str:

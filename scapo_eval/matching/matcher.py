@@ -36,7 +36,7 @@ from .uses import (
     left_out_codes,
 )
 from .uses_batch import find_uses
-from .visible import all_shown, shown
+from .visible import all_shown, listed, shown
 from .vocabulary import Vocabulary, VocabularyGiven
 
 
@@ -158,6 +158,7 @@ class AliasMatcher:
             All mentions, and their (mentions,) uses as positions in :data:`~scapo_eval.matching.uses.USES`. The
             position is 0 for mentions that the reading does not omit.
         """
+        texts = listed(texts)
         omitted, visible = left_out(self.claims), all_shown(texts)
         if len(texts) == 1:  # for one text, the simple loop is faster
             return self._judged(texts, *_columns_of_one(*self._read(visible[0], omitted)), omitted)
@@ -170,6 +171,7 @@ class AliasMatcher:
         """Returns, from a single search, the result of :meth:`find_left_out` and the uses of the same mentions for
         another set of uses. If the reading omits no uses, the uses are determined only in captions with a modifier.
         """
+        texts = listed(texts)
         omitted, visible = left_out(self.claims), all_shown(texts)
         _, batch, words = _compiled(_Identity(self.vocabulary), uses)
         matches = batch.find(visible)
@@ -193,6 +195,7 @@ class AliasMatcher:
             All mentions, as returned by :meth:`find`, and a (mentions,) array with the positions of their uses in
             :data:`~scapo_eval.matching.uses.USES`.
         """
+        texts = listed(texts)
         visible = all_shown(texts)
         if len(texts) == 1:
             return self._judged(texts, *_columns_of_one(*self._read(visible[0], USES)), USES)

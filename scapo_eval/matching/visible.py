@@ -12,7 +12,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from ..base.errors import InputError, short_repr
@@ -109,14 +109,26 @@ def _blank(hidden: re.Match[str]) -> str:
     return ("\u200b" if is_inside else " ") * (end - start)
 
 
+def listed(texts: Iterable[str]) -> Sequence[str]:
+    """Returns texts as a list or tuple, so that they can be indexed by position (unlike a pandas Series).
+
+    Raises:
+        InputError: If ``texts`` is a string or not iterable.
+    """
+    if isinstance(texts, (list, tuple)):
+        return texts
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        found = "a single string" if isinstance(texts, str) else type(texts).__name__
+        raise InputError(f"expected a list of texts, found {found}")
+    return [*texts]
+
+
 def all_shown(texts: Sequence[str]) -> Sequence[str]:
     """Applies :func:`shown` to each text of a list.
 
     Raises:
-        InputError: If ``texts`` is a string, or one of the texts is not a string.
+        InputError: If one of the texts is not a string.
     """
-    if isinstance(texts, str):
-        raise InputError("expected a list of texts, found a single string")
     try:
         together = "".join(texts)
     except TypeError:

@@ -148,6 +148,10 @@ class Vocabulary:
                 ignore phrase, an empty or malformed alias, a label without aliases, a head or kin that is not an
                 alias, or a label in ``kin_of`` that is not a label. The error lists all conflicts in the vocabulary.
         """
+        if not isinstance(labels, Mapping):
+            raise InputError(
+                f"labels must be a mapping from labels to their aliases, got {short_repr(labels)}", path=name
+            )
         table = {label: texts(label, labels[label]) for label in texts("labels", labels)}
         phrases = texts("ignore", ignore)
         senses = tuple(senses)

@@ -141,7 +141,7 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
     extra: dict[str, YesNo] = {}
     means: tuple[tuple[Iterable[str], YesNo], ...] = ((yes, "yes"), (no, "no"))
     for words, said in means:
-        for word in words:
+        for word in _listed(words):
             key = _composed(word).casefold()
             if not _WORD.fullmatch(key):
                 raise InputError(f"{word!r} is not one word; answers are compared word by word")
@@ -158,8 +158,19 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
 
 def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
     """Returns the name and the additional words of a parser, as written in signatures, such as ``default+oui=yes``."""
-    given = {said: sorted({_composed(word).casefold() for word in words}) for said, words in (("yes", yes), ("no", no))}
+    given = {
+        said: sorted({_composed(word).casefold() for word in _listed(words)})
+        for said, words in (("yes", yes), ("no", no))
+    }
     return name + "".join(f"+{word}={said}" for said, words in given.items() for word in words)
+
+
+def _listed(words: Iterable[str]) -> list[str]:
+    """Returns words as a list. A single string is one word."""
+    listed = [words] if isinstance(words, str) else list(words) if isinstance(words, Iterable) else [words]
+    if faulty := [word for word in listed if not isinstance(word, str)]:
+        raise InputError(f"the words for yes and no must be strings, got {faulty[0]!r}")
+    return listed
 
 
 def parse_label(value: str) -> YesNo | None:

@@ -488,8 +488,9 @@ def _captions(
     texts: list[list[str]] = [[] for _ in images]
     systems = []
     for at, run in enumerate(runs):
-        for image in dict.fromkeys(run.image_ids):
-            states = run.truth.states[run.truth.oracle.index[image]]
+        shown = list(dict.fromkeys(run.image_ids))
+        for image, row in zip(shown, run.truth.oracle.find_rows(shown).tolist(), strict=True):
+            states = run.truth.states[row]
             present[images[image]] = np.flatnonzero(states == 1).tolist()
         matcher = AliasMatcher(run.truth.vocabulary)
         columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)

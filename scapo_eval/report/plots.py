@@ -79,7 +79,7 @@ class Style:
     style: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.width, str) and self.width not in WIDTHS:
+        if not isinstance(self.width, (str, int, float)) or (isinstance(self.width, str) and self.width not in WIDTHS):
             raise InputError(
                 f"not a valid width: '{self.width}' (there are {', '.join(WIDTHS)}, or a number of inches)"
             )

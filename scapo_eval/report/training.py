@@ -65,11 +65,8 @@ def _run(run: TrainingLog, group: str, report: Report, numbers: _Numbers) -> dic
     images = [image for _, image, _ in run.samples]
     states = None
     if report.truth is not None:
-        index = report.truth.oracle.index
-        states = np.full((len(images), len(report.truth.vocabulary.labels)), -1, dtype=np.int8)
-        for k, image in enumerate(images):
-            if image in index:
-                states[k] = report.truth.states[index[image]]
+        rows = report.truth.oracle.find_rows(images)
+        states = np.where(rows[:, None] < 0, np.int8(-1), report.truth.states[rows])
     matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
     columns = {name: values for name, values in run.columns.items() if not name.startswith("alarm_")}
     return {

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
-from ..base.errors import InputError
+from ..base.errors import InputError, check_choice
 from ..base.types import Interval
 from .families import holm
 from .items import on_shared_items
@@ -57,6 +57,7 @@ def compare(
             for metrics without verdicts on single items, or if the systems answered different questions and their
             results files were written by a version that did not store the counts of single questions.
     """
+    check_choice("test", test, get_args(Test))
     drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
     if margin is not None and not margin > 0:
         raise InputError(f"the margin of equivalence must be above 0, got {margin}")

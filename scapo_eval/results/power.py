@@ -94,7 +94,9 @@ def power(
     if isinstance(pilot, (str, Path)):
         runs = load_results(pilot)
     else:
-        runs = pilot.runs if isinstance(pilot, Results) else (pilot,) if isinstance(pilot, Run) else tuple(pilot)
+        runs = pilot.runs if isinstance(pilot, Results) else (pilot,) if isinstance(pilot, Run) else tuple(pilot or ())
+        if not all(isinstance(run, Run) for run in runs):
+            raise InputError("the pilot must be results, runs (from scapo_eval.score) or the path of a results file")
     if difference is not None and not MIN_DIFFERENCE <= difference < math.inf:
         raise InputError(f"difference must be a finite number of at least {MIN_DIFFERENCE:g}, got {difference}")
     if images is not None and images < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -591,10 +592,15 @@ def same_metrics(runs: Sequence[Run]) -> list[Run]:
 def unique_names(runs: Sequence[Run]) -> list[Run]:
     """Appends numbers to the names of runs so that no two runs of one benchmark have the same name."""
     names = [(run.metric_set.name, run.name) for run in runs]
-    return [
-        replace(run, name=f"{run.name}#{names[: k + 1].count(name)}") if names.count(name) > 1 else run
-        for k, (name, run) in enumerate(zip(names, runs, strict=True))
-    ]
+    taken, unique = set(names), list[Run]()
+    for (benchmark, name), run in zip(names, runs, strict=True):
+        if names.count((benchmark, name)) > 1:
+            numbered = (f"{name}#{k}" for k in count(1))
+            own = next(each for each in numbered if (benchmark, each) not in taken)
+            taken.add((benchmark, own))
+            run = replace(run, name=own)
+        unique.append(run)
+    return unique
 
 
 def system_names(paths: Sequence[str]) -> list[str]:

@@ -167,7 +167,7 @@ class TextCredit:
         if truncated == "score" and eos == "zero":
             return advantages, indptr
 
-        ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
+        ended = _finished(finished, n)
         row_slice = slice(rows.start, rows.stop)
         has_pieces = self.has_pieces[row_slice]
         if truncated == "mask":
@@ -181,6 +181,14 @@ class TextCredit:
             chosen = np.flatnonzero(credited & (at >= 0))
             advantages[at[chosen]] = -self.r_reg if eos == "own" else self.last_reward[row_slice][chosen]
         return advantages, indptr
+
+
+def _finished(finished: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """Returns an (n,) mask of the finished responses, from one value for all of them or one value for each."""
+    values = np.asarray(finished)
+    if values.dtype.kind not in "biuf" or (values.ndim and values.shape != (n,)):
+        raise InputError(f"finished must be True or False, or a list of {n} such values, got {short_repr(finished)}")
+    return np.broadcast_to(values.astype(bool), (n,))
 
 
 def _flat_offsets(offsets: SpanColumns | Sequence[ArrayLike], first: int) -> tuple[Ints, Ints, Ints]:

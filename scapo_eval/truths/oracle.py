@@ -215,6 +215,13 @@ class PresenceOracle(TruthColumns):
             rows[k] = self._by_file_name(image_ids[k])
         return rows
 
+    def own_ids(self, image_ids: Sequence[str]) -> list[str]:
+        """Returns the ids under which the oracle contains images. A caption may name the file of an image differently,
+        with another folder or suffix. Ids of images that the oracle does not contain are unchanged.
+        """
+        rows = self.find_rows(image_ids).tolist()
+        return [image if row < 0 else self.image_ids[row] for image, row in zip(image_ids, rows, strict=True)]
+
     def state(self, image_id: object, label: str) -> State:
         """Returns 1 if a label is present in an image, 0 if the label is absent, and -1 if the state is unknown.
 
@@ -386,7 +393,8 @@ class PresenceOracle(TruthColumns):
     def save(self, path: str | Path) -> None:
         """Writes ``.npz`` or ``.parquet`` (int8 matrices), ``.json`` or ``.jsonl``, depending on the file extension.
 
-        If the ground truth has no fixed label set (``open-axis``), the matrix is written with a closed label set that
+        Only ``.npz`` and ``.parquet`` files contain probabilities. JSON contains the states alone. If the ground truth
+        has no fixed label set (``open-axis``), the matrix is written with a closed label set that
         consists of the labels that occur.
 
         Raises:

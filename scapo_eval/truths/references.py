@@ -297,11 +297,13 @@ class WeightedTruth(Truth):
         Raises:
             InputError: If the file of weights contains no weights for one of the images.
         """
-        if self.unweighted and (lacking := next((image for image in image_ids if image in self.unweighted), None)):
+        if self.unweighted and (
+            lacking := next(filter(self.unweighted.__contains__, self.oracle.own_ids(image_ids)), None)
+        ):
             raise InputError(f"no weights for image '{lacking}' of {self.oracle.source}", path=self.given)
         if not self.own:
             return rows
-        given = zip(image_ids, captions, rows.tolist(), strict=True)
+        given = zip(self.oracle.own_ids(image_ids), captions, rows.tolist(), strict=True)
         return np.array([self.own.get((image, written_alike(text)), row) for image, text, row in given], dtype=np.int64)
 
     @property

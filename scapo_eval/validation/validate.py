@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, check_choice
+from ..base.errors import InputError, check_choice, short_repr
 from ..benchmarks.scoring import ScoringOptions
 from ..benchmarks.systems import sources_of
 from ..files.records import Given, readable
 from ..matching.uses import READINGS, Reading
 from ..matching.vocabulary import Vocabulary, VocabularyGiven
 from ..results.metric import Floats, divide
+from ..results.results import Resampling
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
 from ..truths.claim_oracle import ClaimOracle
@@ -207,6 +208,10 @@ def validate(
         1.0
     """
     check_choice("claims", claims, READINGS)
+    Resampling(resamples, seed)  # checks both values
+    without = (without,) if isinstance(without, str) else tuple(without)
+    if scores is not None and not isinstance(scores, Mapping):
+        raise InputError(f"scores must be a mapping from names to files or records, got {short_repr(scores)}")
     if half is not None:
         check_choice("half", half, ("fit", "report"))
     loaded = judgements

@@ -156,8 +156,8 @@ class ChairScorer(Scorer):
         """
         truth, objects = self.truths[0], block.evidence
         labels = truth.vocabulary.labels
-        for k, image in enumerate(block.captions.image_ids):
-            states = truth.states[truth.oracle.index[image]]
+        for k, row in enumerate(truth.oracle.find_rows(block.captions.image_ids).tolist()):
+            states = truth.states[row]
             label_ids = objects.label_id[objects.row(k)].tolist()
             yield {
                 **block.captions.place(k),
