@@ -699,6 +699,8 @@ def _score(
     if dopa is not None:
         matrix, second = PresenceOracle.of(dopa), Vocabulary.of(dopa_vocabulary)
         dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
+    elif dopa_vocabulary != DOPA_VOCABULARY:
+        raise InputError("dopa_vocabulary requires dopa (--dopa-vocabulary requires --dopa)")
     how: dict[str, Any] = {"vocabulary": labels, "oracle": held_against, "dagger": dagger, "people": people}
     return systems.each(partial(score_file, options=scoring, **how), per_caption)
 

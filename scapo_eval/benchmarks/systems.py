@@ -330,8 +330,8 @@ def with_account(run: R, counts: RecordCount, size: int = 0, crc32: str | None =
 
 def _docstring(record: Benchmark, options: Iterable[str]) -> str:
     told = [f"    {name}: {record.options[name].help}" for name in options]
-    scoring = ["    claims, skip_bad, on_unknown_image, any_fingerprint, any_ids, strict, workers, drop_unfinished: Same as in"
-               " :func:`scapo_eval.score`."] if record.scoring else []  # fmt: skip
+    shared = "claims, skip_bad, on_unknown_image, any_fingerprint, any_ids, strict, workers, drop_unfinished"
+    scoring = [f"    {shared}: Same as in :func:`scapo_eval.score`."] if record.scoring else []
     lines = [
         record.summary,
         "",

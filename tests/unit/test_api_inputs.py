@@ -114,6 +114,8 @@ def test_what_cannot_be_drawn_or_compared_is_named() -> None:
         scapo_eval.compare(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="test must be one of"):
         scapo_eval.compare([RUN], test="ttest")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="dopa_vocabulary requires dopa"):
+        scapo_eval.score(ROWS, dopa_vocabulary="coco80")
     for pilot in (["a.json"], [1]):
         with pytest.raises(InputError, match="the pilot must be results"):
             scapo_eval.power(pilot)  # type: ignore[arg-type]
