@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 from numbers import Integral
 
+from .errors import InputError
+
 _NUMBERED = re.compile(
     r"(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?|0))?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
@@ -68,6 +70,22 @@ def canonical_image_id(value: object) -> str:
             raise ValueError(f"must be a whole number, got {value}")
         return canonical_image_id(int(value))
     raise ValueError(f"must be a number or a string, not {type(value).__name__}")
+
+
+def checked_image_id(value: object, path: str | None = None) -> str:
+    """Returns the same as :func:`canonical_image_id`, for an id that a user gives in Python.
+
+    Args:
+        value: Image id in any spelling.
+        path: Name of the source of the id, for the error message.
+
+    Raises:
+        InputError: If the value is not a valid id.
+    """
+    try:
+        return canonical_image_id(value)
+    except ValueError as error:
+        raise InputError(f"image id {error}", path=path) from None
 
 
 class MergedImages:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from numbers import Integral
 from typing import Any
 
-from ..base.errors import InputError
-from ..base.ids import canonical_image_id
+from ..base.errors import InputError, short_repr
+from ..base.ids import checked_image_id
 from ..base.text import printable
 from ..files.records import Given
 from ..matching.uses import Reading
@@ -169,7 +170,8 @@ def show(
         truth, vocabulary, claims: Same as in :func:`evidence`.
 
     Raises:
-        InputErrors, InputError: If the input is invalid. The error lists the faults by file and line, or by row.
+        InputErrors, InputError: If the input is invalid, if the image has no caption, or if ``worst`` is below 1. The
+            error lists the faults by file and line, or by row.
 
     Example:
         >>> import scapo_eval
@@ -181,13 +183,15 @@ def show(
         hallucinated: cat
         missed: couch
     """
+    if not isinstance(worst, Integral) or worst < 1:
+        raise InputError(f"worst must be a whole number of at least 1, got {short_repr(worst)}")
     records = evidence(captions, truth=truth, vocabulary=vocabulary, claims=claims)
     if image is not None:
-        try:
-            wanted = canonical_image_id(image)
-        except ValueError as error:
-            raise InputError(f"image id {error}") from None
-        return ShownCaptions([record for record in records if record["image_id"] == wanted])
+        wanted = checked_image_id(image)
+        shown = [record for record in records if record["image_id"] == wanted]
+        if not shown:
+            raise InputError(f"there is no caption of image {wanted}")
+        return ShownCaptions(shown)
     order = sorted(records, key=lambda record: (-record["counts"]["hallucinated"], -len(record["missed"])))
     return ShownCaptions(order[:worst])
 

@@ -8,6 +8,7 @@ package, and users can add their own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -108,7 +109,7 @@ class Published:
     """
 
     system: str
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float] = field(hash=False)
     paper: str
     year: int
     note: str | None = None
@@ -155,11 +156,11 @@ class Protocol:
     image_ids: tuple[str, ...] | None
     counted: str | None
     prompts: tuple[str, ...]
-    decoding: Mapping[str, int]
+    decoding: Mapping[str, int] = field(hash=False)
     post_processing: str | None
     truth: str | None
     metrics: tuple[str, ...]
-    settings: Mapping[str, Mapping[str, str | None]]
+    settings: Mapping[str, Mapping[str, str | None]] = field(hash=False)
     publications: tuple[str, ...]
     source: str | None
     note: str | None
@@ -178,6 +179,8 @@ class Protocol:
         Raises:
             InputError: If the name is unknown or the file is invalid.
         """
+        if not isinstance(name, (str, os.PathLike)):
+            raise InputError(f"expected the name or the file of a protocol, found {type(name).__name__}")
         shipped = shipped_protocols()
         if str(name) in shipped:
             return cls._of(shipped[str(name)].read_bytes(), str(name))

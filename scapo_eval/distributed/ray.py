@@ -96,15 +96,29 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     Raises:
         ScapoError: If no cluster can be reached.
     """
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    with _silenced(quiet):
+        _connect(address)
+        try:
+            with resampled_by(_engine.resampled):
+                yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _silenced(quiet: bool) -> Iterator[None]:
+    """Silences the log of Ray Data and, if requested, its progress bars, for the duration of the ``with`` block."""
+    log, settings = logging.getLogger("ray.data"), ray.data.DataContext.get_current()
+    level, bars = log.level, settings.enable_progress_bars
+    log.setLevel(logging.ERROR)
     if quiet:
-        ray.data.DataContext.get_current().enable_progress_bars = False
-    _connect(address)
+        settings.enable_progress_bars = False
     try:
-        with resampled_by(_engine.resampled):
-            yield
+        yield
     finally:
-        ray.shutdown()
+        log.setLevel(level)
+        if quiet:
+            settings.enable_progress_bars = bars
 
 
 def reward(

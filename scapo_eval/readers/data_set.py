@@ -89,9 +89,14 @@ def sharing_inputs(opened: dict[str, Source]) -> Iterator[None]:
 def input_at(path: Input) -> Source:
     """Returns the input at a path: a file, all files in a folder, or all files that match a pattern. A ``Source`` is
     returned unchanged.
+
+    Raises:
+        InputError: If ``path`` is neither a path nor a ``Source``, or if no file matches a pattern.
     """
     if isinstance(path, Source):
         return path
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"expected a path, found {type(path).__name__}")
     name, opened = os.fspath(path), _OPENED.get()
     if opened is None or not os.path.isfile(name):  # the data of a pipe cannot be read again
         return DataSet(name) if is_data_set(name) else Source(name)

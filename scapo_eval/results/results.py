@@ -162,6 +162,8 @@ class Run:
     parts: Parts | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InputError(f"the name of a run must be a string, got {short_repr(self.name)}")
         if self.finished is not None:
             return
         drawn = self.resampling
@@ -455,7 +457,8 @@ def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run
     """Reads the runs from a results file, or from all results files in a folder or pattern.
 
     Args:
-        path: File that :meth:`Results.save` or the option ``-o`` of a scoring command wrote, or several such files.
+        path: File that :meth:`Results.save` or the option ``-o`` of a scoring command wrote, or a folder or
+            pattern of such files.
         resampling: New settings for the intervals, or None for the settings in the signature of the file.
 
     Raises:

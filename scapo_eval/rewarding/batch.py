@@ -156,6 +156,9 @@ def metrics_of_sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     Args:
         parts: Results of :func:`log_sums`, one for each batch or process.
 
+    Raises:
+        InputError: If there are no parts.
+
     Example:
         >>> from scapo_eval import SubsentenceReward
         >>> from scapo_eval.rewarding.batch import log_sums, metrics_of_sums
@@ -167,6 +170,8 @@ def metrics_of_sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     sums = dict[str, float]()
     for part in parts:
         sums |= {name: sums.get(name, 0.0) + value for name, value in part.items()}
+    if not sums:
+        raise InputError("expected the sums of at least one batch, found none")
     behavior = {name.removeprefix(_BEHAVIOR): sums.pop(name) for name in [*sums] if name.startswith(_BEHAVIOR)}
     means = {name: value / max(behavior["responses"], 1) for name, value in sums.items()}
     return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior)).items()}
@@ -226,6 +231,9 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
         settings: Fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`. The field ``scenes`` accepts only files
             here.
 
+    Raises:
+        InputError: If the truth, the vocabulary or a setting is invalid, or is a list or mapping instead of a name.
+
     Example:
         >>> import json, tempfile
         >>> from scapo_eval.rewarding.batch import load_reward
@@ -237,6 +245,11 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
         [-1.0]
     """
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    try:
+        hash((truth, vocabulary, *hashable.values()))
+    except TypeError as error:
+        reason = "truth and vocabulary must be files or names, and settings strings, numbers or lists of them"
+        raise InputError(f"{reason} ({error})") from None
     return _load_reward(truth, vocabulary, **hashable)
 
 

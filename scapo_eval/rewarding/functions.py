@@ -53,7 +53,8 @@ def reward_fn(
     """
     if config is not None and settings:
         raise InputError("specify either config or its settings")
-    reward = SubsentenceReward(vocabulary, truth, config or RewardConfig(**settings), on_error="zero")
+    config = RewardConfig(**settings) if config is None else config
+    reward = SubsentenceReward(vocabulary, truth, config, on_error="zero")
     return RewardFunction(reward, name)
 
 
@@ -96,8 +97,8 @@ class RewardFunction:
             For a single response, the result is one number, which is 0.0 if the response cannot be scored.
 
         Raises:
-            InputError: If the image id or the response is missing, if a column is not a list, or if too many
-                consecutive rows are faulty; see :func:`~scapo_eval.rewarding.batch.count_faulty`.
+            InputError: If the image id or the response is missing, if a column is not a list or has another length, or
+                if too many consecutive rows are faulty; see :func:`~scapo_eval.rewarding.batch.count_faulty`.
         """
         if completions is not None:
             images = given.get(IMAGE_ID)
@@ -109,7 +110,9 @@ class RewardFunction:
                 raise InputError(f"missing column '{IMAGE_ID}' in the dataset ({found})")
             return self._many(rows, _rows("completions", completions), given.get("log_metric"))
         if doc is not None:
-            return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))
+            specific = getattr(doc, "specific", None)
+            image = specific.get(IMAGE_ID) if isinstance(specific, Mapping) else None
+            return self._one(image, _first_text(model_response))
         if completion is None:
             raise InputError("expected completions and image_id, completion and info, or doc and model_response")
         image = image_id_of(given.get("info"), given.get(IMAGE_ID), given.get("answer"))
@@ -156,17 +159,21 @@ def text_of_completion(completion: Any) -> object:
     """Returns the text of a completion, which is a string or a list of messages.
 
     Only messages of the model are part of the text, not those of tools and users. Messages without a role are messages
-    of the model. Values that are neither strings nor lists are returned unchanged.
+    of the model. Values that are neither strings nor lists of messages are returned unchanged, and are therefore faulty
+    rows.
     """
     if not isinstance(completion, list):
         return completion
-    texts: list[str] = []
-    for message in completion:
-        if message.get("role") in _MODEL_ROLES:
-            content = message.get("content") or ""
-            parts = [content] if isinstance(content, str) else content
-            texts.append("".join(part if isinstance(part, str) else part.get("text") or "" for part in parts))
-    return "\n".join(texts)
+    try:
+        return "\n".join(_text_of(message) for message in completion if message.get("role") in _MODEL_ROLES)
+    except (AttributeError, TypeError):
+        return completion
+
+
+def _text_of(message: Any) -> str:
+    content = message.get("content") or ""
+    parts = [content] if isinstance(content, str) else content
+    return "".join(part if isinstance(part, str) else part.get("text") or "" for part in parts)
 
 
 def _rows(name: str, values: Any) -> list[Any]:
@@ -191,6 +198,8 @@ def image_id_of(info: object, *others: object) -> object:
 def _images_of_group(given: Mapping[str, Any]) -> list[object]:
     infos = _rows("infos", given["infos"])
     answers = _rows("answers", given.get("answers") or [None] * len(infos))
+    if len(infos) != len(answers):
+        raise InputError(f"{len(infos)} infos for {len(answers)} answers")
     return [image_id_of(info, answer) for info, answer in zip(infos, answers, strict=True)]
 
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.columns import MentionColumns, SpanColumns
 from ..base.deprecation import warn_deprecated
-from ..base.errors import InputError, InputErrors, check_choice, short_repr
+from ..base.errors import UNFIT, InputError, InputErrors, check_choice, short_repr
 from ..base.reprs import fields_in_short, one_line
 from ..base.types import Rule
 from ..base.verdicts import Verdict
@@ -167,7 +167,7 @@ class RewardConfig:
     def __post_init__(self) -> None:
         for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            is_number = _is_number(value)
             if not is_number or not max(least, -_LARGEST) <= value <= _LARGEST:
                 limit = "" if least else " >= 0"
                 too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < abs(value) < math.inf else ""
@@ -175,7 +175,7 @@ class RewardConfig:
         for name in ("additive", "answer_only", "near_misses"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, got {short_repr(getattr(self, name))}")
-        if not isinstance(self.template_discount, (int, float)) or not 0 <= self.template_discount <= 1:
+        if not _is_number(self.template_discount) or not 0 <= self.template_discount <= 1:
             raise InputError(f"template_discount must be between 0 and 1, got {self.template_discount!r}")
         for name in ("lam_g", "lam_h"):
             value = getattr(self, name)
@@ -185,7 +185,7 @@ class RewardConfig:
             check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
         check_choice("tokens", self.tokens, get_args(Credited))
-        is_number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)
+        is_number = _is_number(self.beta)
         if not is_number or not 0 < self.beta <= _LARGEST:
             too_large = f" and at most {_LARGEST:g}" if is_number and _LARGEST < self.beta < math.inf else ""
             raise InputError(f"beta must be a number > 0{too_large}, got {self.beta!r}")
@@ -694,8 +694,10 @@ class SubsentenceReward:
                 With ``on_error="zero"``, faulty rows raise an error only if a complete batch with several images
                 contains no valid row. The message names the index and the value.
         """
-        if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
-            raise InputError("expected a list of image ids and a list of responses, found a single string")
+        for given in (image_ids, responses):
+            if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+                found = "a single string" if isinstance(given, (str, bytes)) else type(given).__name__
+                raise InputError(f"expected a list of image ids and a list of responses, found {found}")
         image_ids, responses = (
             rows if isinstance(rows, (list, tuple)) else list(rows) for rows in (image_ids, responses)
         )  # a Series is indexed by its labels, not by position
@@ -1145,6 +1147,10 @@ def _may_be_absent(truth: Truth, rows: NDArray[Any], label: NDArray[np.int64]) -
     return may_be
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _number(name: str, value: object) -> float:
     """Returns the value of a user's function, converted to a float.
 
@@ -1153,7 +1159,7 @@ def _number(name: str, value: object) -> float:
     """
     try:
         number = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise InputError(f"{name} must return a finite number, got {short_repr(value)}")
@@ -1177,7 +1183,7 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except UNFIT as error:
         raise InputError(f"{name} must be a function of a count: {error}") from None
     falls = np.flatnonzero(~(table[1:] >= table[:-1]))
     if len(falls) or not np.isfinite(table).all():

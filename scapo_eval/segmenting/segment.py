@@ -35,8 +35,9 @@ def split_subsentences(
         Pieces that partition the text. An empty text has no pieces.
 
     Raises:
-        InputError: If ``text`` is not a string, if the rule is unknown, or if the rule is ``object`` and mentions are
-            missing.
+        InputError: If ``text`` is not a string, if the rule is unknown, if the rule is ``object`` and mentions are
+            missing, or if the mentions are not inside the text and in its order. Mentions may overlap, except under
+            the rule ``object``.
 
     Example:
         >>> import scapo_eval
@@ -49,9 +50,22 @@ def split_subsentences(
         raise InputError(f"a text must be a string, got {short_repr(text)}")
     if not text:
         return []
-    inside = [(mention.start, mention.end) for mention in mentions or ()]
-    cuts = [cut for cut, _ in cuts_of(text, rule, inside)]
+    cuts = [cut for cut, _ in cuts_of(text, rule, _spans_of(mentions or (), text, rule))]
     return [Subsentence(start, end) for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def _spans_of(mentions: Sequence[Mention], text: str, rule: Rule) -> list[tuple[int, int]]:
+    try:
+        spans = [(mention.start, mention.end) for mention in mentions]
+    except (AttributeError, TypeError):
+        raise InputError(f"mentions must be Mention objects, got {short_repr(mentions)}") from None
+    in_text = all(0 <= start < end <= len(text) for start, end in spans)
+    apart = rule != "object" or all(end <= start for (_, end), (start, _) in pairwise(spans))
+    if not in_text or not apart or spans != sorted(spans):
+        raise InputError(
+            "the mentions must be inside the text, in its order, and without overlaps for the rule 'object'"
+        )
+    return spans
 
 
 def check_rule(rule: str, has_mentions: bool) -> None:

@@ -30,11 +30,11 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError
-from ..base.ids import canonical_image_id
+from ..base.errors import InputError, check_choice, short_repr
+from ..base.ids import checked_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..claiming.claim import Claim, ClaimKey, ClaimKind, asked_as, count_range
+from ..claiming.claim import KINDS, Claim, ClaimKey, ClaimKind, asked_as, count_range
 from ..claiming.cues import shipped_claim_cues
 from ..claiming.reduce import canonical_relation, reduced_attributes, reduced_relation, turned
 from ..matching.vocabulary import Vocabulary
@@ -70,6 +70,12 @@ class ClaimOracle:
         presence: Presence oracle, which is the first source for presence claims.
         scenes: Sources for all claims that ``presence`` does not decide, in the order of lookup.
 
+    ``vocabulary`` and ``presence`` can also be given in any form that :meth:`scapo_eval.Vocabulary.of` and
+    :meth:`scapo_eval.PresenceOracle.of` accept, and ``scenes`` can be a single source.
+
+    Raises:
+        InputError: If an attribute has another type.
+
     Example:
         >>> import scapo_eval
         >>> words = scapo_eval.Vocabulary.load("coco80")
@@ -82,6 +88,15 @@ class ClaimOracle:
     vocabulary: Vocabulary
     presence: PresenceOracle | None = None
     scenes: tuple[Scenes, ...] = ()
+
+    def __post_init__(self) -> None:
+        scenes = tuple(self.scenes) if isinstance(self.scenes, Iterable) else (self.scenes,)
+        if not all(isinstance(source, Scenes) for source in scenes):
+            raise InputError(f"scenes must be Scenes objects, got {short_repr(self.scenes)}")
+        object.__setattr__(self, "scenes", scenes)
+        object.__setattr__(self, "vocabulary", Vocabulary.of(self.vocabulary))
+        if self.presence is not None:
+            object.__setattr__(self, "presence", PresenceOracle.of(self.presence))
 
     def __repr__(self) -> str:
         return one_line(self, self.signature)
@@ -130,14 +145,10 @@ class ClaimOracle:
             about this image are unknown.
 
         Raises:
-            ValueError: If an image id is invalid, or if the numbers of image ids and of captions differ.
+            InputError: If an image id is invalid, if the numbers of image ids and of captions differ, or if the
+                vocabulary lacks the label of a claim that ``presence`` would decide.
         """
-        if len(image_ids) != len(claims):
-            raise InputError(f"{len(image_ids)} image ids for the claims of {len(claims)} captions")
-        return [
-            self.states_in(image, of_caption)
-            for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
-        ]
+        return [self.states_in(image, of_caption) for image, of_caption in _by_caption(image_ids, claims)]
 
     def facts(self, image_id: object, kind: ClaimKind) -> frozenset[tuple[str, ...]]:
         """Returns the facts about an image that captions can cover, according to the first source of scene graphs that
@@ -151,14 +162,18 @@ class ClaimOracle:
 
         Returns:
             The set of facts, each of which is a tuple of strings. The set is empty if no source contains the image.
+
+        Raises:
+            InputError: If the image id is invalid or the kind is unknown.
         """
-        image = canonical_image_id(image_id)
+        check_choice("kind", kind, KINDS)
+        image = checked_image_id(image_id)
         scene = next(filter(_is_annotated, (known.scene for known in self._scenes_of(image))), None)
         return frozenset() if scene is None else frozenset(_FACTS[kind](scene))
 
     def state(self, image_id: object, claim: Claim) -> State:
         """Returns 1 (true), 0 (false) or -1 (unknown) for one claim about an image."""
-        return self.states_in(canonical_image_id(image_id), [claim])[0]
+        return self.states_in(checked_image_id(image_id), [claim])[0]
 
     def states_in(
         self, image: str, claims: Iterable[Claim], presence: Mapping[str, State] | None = None
@@ -205,16 +220,16 @@ class ClaimOracle:
             probability.
 
         Raises:
-            ValueError: If an image id is invalid.
+            InputError: As for :meth:`states`.
         """
         return [
             np.array([self._chance(image, claim) for claim in of_caption], dtype=np.float64)
-            for image, of_caption in zip(map(canonical_image_id, image_ids), claims, strict=True)
+            for image, of_caption in _by_caption(image_ids, claims)
         ]
 
     def probability(self, image_id: object, claim: Claim) -> float:
         """Returns the probability that one claim about an image is true, or NaN; see :meth:`probabilities`."""
-        return self._chance(canonical_image_id(image_id), claim)
+        return self._chance(checked_image_id(image_id), claim)
 
     def _chance(self, image: str, claim: Claim) -> float:
         for state, known in self._asked(image, claim):
@@ -231,7 +246,7 @@ class ClaimOracle:
             A text such as ``dog: 3, all annotated``, ``bus: red, large`` or ``judged: yes (P(yes) 0.83)``, or an empty
             string if no source contains the image.
         """
-        image = canonical_image_id(image_id)
+        image = checked_image_id(image_id)
         for state, known in self._asked(image, claim):
             if known is None:
                 return f"the ground truth {'has' if state else 'has no'} {claim.label}"
@@ -256,13 +271,25 @@ class ClaimOracle:
         if claim.kind == "presence" and self._truth is not None:
             row = int(self._truth.oracle.find_rows([image])[0])
             if row >= 0:
-                cell = int(self._truth.states[row, self.vocabulary.label_ids[claim.label]])
+                label = self.vocabulary.label_ids.get(claim.label)
+                if label is None:
+                    raise InputError(f"the vocabulary '{self.vocabulary.name}' has no label {short_repr(claim.label)}")
+                cell = int(self._truth.states[row, label])
                 if cell >= 0:
                     yield TRUE if cell else FALSE, None
         for known in self._scenes_of(image):
             state = known.state(claim)
             if state != UNKNOWN:
                 yield state, known
+
+
+def _by_caption(
+    image_ids: Sequence[object], claims: Sequence[Sequence[Claim]]
+) -> Iterator[tuple[str, Sequence[Claim]]]:
+    """Returns an iterator over the canonical image id and the claims of each caption."""
+    if len(image_ids) != len(claims):
+        raise InputError(f"{len(image_ids)} image ids for the claims of {len(claims)} captions")
+    return zip(map(checked_image_id, image_ids), claims, strict=True)
 
 
 _OF_OBJECTS = frozenset(("attribute", "relation"))

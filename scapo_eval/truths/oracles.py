@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError, short_repr
 from ..base.hashes import digest
-from ..base.ids import canonical_image_id
+from ..base.ids import checked_image_id
 from ..files.fields import keys_named
 from ..files.files import read_regular
 from ..files.json_text import dump_json, parse_json
@@ -116,10 +116,7 @@ class TruthOnDemand(Truth):
         Raises:
             InputError: If the id is invalid, or if the oracle reports that it does not contain the image.
         """
-        try:
-            image = canonical_image_id(image_id)
-        except ValueError as error:
-            raise InputError(f"image id {error}") from None
+        image = checked_image_id(image_id)
         if hasattr(self.cells, "__contains__") and image not in self.cells:
             raise InputError(f"unknown image id {image_id!r}", path=self.oracle.source)
         return image
@@ -250,7 +247,7 @@ class TableOracle:
         for image, row in values.items():
             if not isinstance(row, Mapping):
                 raise InputError(f"image {image}: expected {{label: value}}, got {short_repr(row)}", path="mapping")
-            name = _canonical(image, "mapping")
+            name = checked_image_id(image, "mapping")
             if name in rows:
                 raise InputError(f"image id '{name}' appears twice", path="mapping")
             rows[name] = row
@@ -425,7 +422,8 @@ def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
     """Returns a presence oracle if all values of a DataFrame are 1, 0 or -1. Returns a table oracle if the DataFrame
     contains other values.
     """
-    images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
+    images = [checked_image_id(image, "DataFrame") for image in frame.index]
+    labels = [str(name) for name in frame.columns]
     try:
         values = np.asarray(frame.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):
@@ -438,13 +436,6 @@ def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
         raise InputError("an image or a label appears twice", path="DataFrame")
     rows = {image: k for k, image in enumerate(images)}
     return TableOracle(rows, {label: k for k, label in enumerate(labels)}, table, "DataFrame")
-
-
-def _canonical(image_id: object, source: str) -> str:
-    try:
-        return canonical_image_id(image_id)
-    except ValueError as error:
-        raise InputError(f"image id {error}", path=source) from None
 
 
 def _cut_last_line(stream: Any) -> None:

@@ -18,7 +18,7 @@ from ..files.fields import caption_key, image_key, keys_named, only_text
 from ..files.files import read_bytes
 from ..files.json_text import iter_records, records_of
 from ..files.parquet import refuse_feather
-from ..files.records import Readable, Records
+from ..files.records import Given, Records, readable
 from ..files.source import HEAD, Source
 from ..readers.advice import is_list_of_labels
 from ..readers.data_set import DataSet, input_at, naming_files
@@ -35,14 +35,15 @@ ZIP = b"PK\x03\x04"
 _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
 
 
-def read_truth(path: Readable) -> TruthColumns:
+def read_truth(given: Given) -> TruthColumns:
     """Reads a ground truth file in any format that :meth:`scapo_eval.PresenceOracle.load` lists. A folder or pattern is
     read as one ground truth, whose files contain tables, records, or maps from image ids to labels.
 
     Raises:
-        InputError: If the file is not a valid ground truth.
+        InputError: If the input is neither a file with a valid ground truth nor records.
         InputErrors: If the input contains invalid data. The error lists all faults with their line numbers.
     """
+    path = readable(given)
     if isinstance(path, Records):
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)

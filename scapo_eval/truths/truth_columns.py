@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import FaultList, InputError, short_repr
 from ..base.ids import canonical_image_id
@@ -104,9 +104,9 @@ class TruthColumns:
 
 
 def columns_of_matrix(
-    matrix: NDArray[Any],
-    image_ids: Sequence[Any],
-    labels: Sequence[Any],
+    matrix: ArrayLike,
+    image_ids: Iterable[Any],
+    labels: Iterable[Any],
     fingerprint: str,
     source: str,
     world: LabelSet = "total",
@@ -124,15 +124,19 @@ def columns_of_matrix(
     Raises:
         InputError: If the shapes do not match, if a cell has an invalid value, or if an image or label appears twice.
     """
-    matrix, names = np.asarray(matrix), tuple(map(str, labels))
-    if matrix.shape != (len(image_ids), len(names)):
-        fitting = f"{len(image_ids)} images and {len(names)} labels"
+    matrix = _array("matrix", matrix, source)
+    for name, given in (("image ids", image_ids), ("labels", labels)):
+        if not isinstance(given, Iterable):
+            raise InputError(f"{name} must be a list, got {short_repr(given)}", path=source)
+    plain = np.atleast_1d(image_ids).tolist() if isinstance(image_ids, np.ndarray) else list(image_ids)
+    names = tuple(map(str, labels))
+    if matrix.shape != (len(plain), len(names)):
+        fitting = f"{len(plain)} images and {len(names)} labels"
         raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)
-    if not len(image_ids):
+    if not plain:
         raise InputError("the ground truth has no images", path=source)
     if matrix.dtype.kind not in "iub" or (matrix.size and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1):
         raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=source)
-    plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
     try:
         ids = tuple(map(canonical_image_id, plain))
     except ValueError as error:
@@ -155,7 +159,14 @@ def columns_of_matrix(
     )
 
 
-def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None) -> TruthColumns:
+def _array(name: str, rows: ArrayLike, source: str) -> NDArray[Any]:
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        raise InputError(f"the rows of the {name} have different lengths", path=source) from None
+
+
+def with_probabilities(columns: TruthColumns, probabilities: ArrayLike | None) -> TruthColumns:
     """Adds the probabilities of a matrix to its columns.
 
     Raises:
@@ -165,9 +176,10 @@ def with_probabilities(columns: TruthColumns, probabilities: NDArray[Any] | None
     if probabilities is None:
         return columns
     shape = len(columns.image_ids), len(columns.labels)
-    if probabilities.shape != shape or probabilities.dtype.kind != "f":
+    given = _array("probabilities", probabilities, columns.source)
+    if given.shape != shape or given.dtype.kind != "f":
         raise InputError(f"probabilities must be numbers of the matrix's shape {shape}", path=columns.source)
-    p = probabilities.astype(np.float32, copy=False)
+    p = given.astype(np.float32, copy=False)
     if not (np.isnan(p) | ((p >= 0) & (p <= 1))).all():
         raise InputError("probabilities must be between 0 and 1 (NaN for none)", path=columns.source)
     return replace(columns, probabilities=p)

@@ -256,32 +256,41 @@ def read_frame(frame: Any, source: str) -> TruthColumns:
         source: Name of the source, for error messages.
 
     Raises:
-        InputError: If the table does not have the required columns. The message lists the columns that were found.
+        InputError: If the input is not a table with the required columns. The message lists the columns that were
+            found.
         InputErrors: If the input contains invalid data. The error lists all faults with their row numbers.
     """
     frame = without_media(frame)
-    listed = (getattr(frame, "column_names", None), getattr(frame, "columns", None), frame)
-    names = list(map(str, next(columns for columns in listed if columns is not None)))
-    values = {name: _values(frame[name]) for name in names if names_image(name)}
+    own = frame if isinstance(frame, Mapping) else None
+    listed = (getattr(frame, "column_names", None), getattr(frame, "columns", None), own)
+    found = next((columns for columns in listed if columns is not None), None)
+    if not isinstance(found, Iterable):
+        raise InputError(f"expected a data frame or a mapping of lists, found {type(frame).__name__}", path=source)
+    names = list(map(str, found))
+    values = {name: _values(frame, name, source) for name in names if names_image(name)}
     image = image_column({name: next(iter(column), None) for name, column in values.items()}, source) or "image_id"
-    if image in names and "label" not in names and "objects" in names:
-        faults = FaultList()
-        rows = TruthRows(source, faults)
-        for number, (image_id, objects) in enumerate(zip(values[image], _values(frame["objects"]), strict=True), 1):
-            rows.add(number, image_id, objects)
-        return rows.columns(None)
+    lists_objects = image in names and "label" not in names and "objects" in names
     used = [name for name in names if name == image or keys_named([name], (*LABEL_KEYS, "present"))]
-    columns = [_values(frame[name]) for name in used]
+    used = [image, "objects"] if lists_objects else used
+    columns = [_values(frame, name, source) for name in used]
     if len({len(column) for column in columns}) > 1:
         raise InputError("the columns have different lengths", path=source)
     numbered = enumerate(zip(*columns, strict=True), 1)
+    if lists_objects:
+        rows = TruthRows(source, FaultList())
+        for number, (image_id, objects) in numbered:
+            rows.add(number, image_id, objects)
+        return rows.columns(None)
     return _read_cells(
         ((number, dict(zip(used, row, strict=True))) for number, row in numbered), source, set(names), image
     )
 
 
-def _values(column: Any) -> list[Any]:
-    """Converts a column from any library to a list of plain Python values."""
+def _values(frame: Any, name: str, source: str) -> list[Any]:
+    """Returns a column of a table from any library as a list of plain Python values."""
+    column = frame[name]
+    if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+        raise InputError(f"column '{name}' must be a list of values, not {short_repr(column)}", path=source)
     listed = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     return [value.item() if isinstance(value, np.generic) else value for value in listed]
 

@@ -214,6 +214,7 @@ def test_faulty_rows_can_be_skipped_and_are_counted() -> None:
         ({"truth": {1: "dog"}}, "expected a list of labels"),
         ({"truth": [{"image_id": 1}]}, "<list>:1: missing key 'objects'"),
         ({"truth": 5}, "found int"),
+        ({"name": 5}, "the name of a run must be a string, got 5"),
     ],
 )
 def test_settings_that_are_not_valid(settings: dict[str, Any], reason: str) -> None:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -544,6 +545,29 @@ def test_wrong_arguments_are_named() -> None:
             reader.find_batch(["A dog.", None])
         with pytest.raises(InputError, match="expected a list of texts, found a single string"):
             reader.find_batch("A dog.")
-    oracle = ClaimOracle(Vocabulary.load("coco80"))
-    with pytest.raises(InputError, match="1 image ids for the claims of 0 captions"):
-        oracle.states(["7"], [])
+    oracle: Any = ClaimOracle(VOCABULARY, PresenceOracle.from_objects({7: ["dog"]}), (graph(),))
+    for method in (oracle.states, oracle.probabilities):
+        with pytest.raises(InputError, match="1 image ids for the claims of 0 captions"):
+            method(["7"], [])
+        with pytest.raises(InputError, match="image id must be a number or a string, not null"):
+            method([None], [[]])
+    for image in (7, 8):
+        with pytest.raises(InputError, match=r"kind must be one of presence, .*, got 'color'"):
+            oracle.facts(image, "color")
+    foreign = replace(EXTRACTOR.find("A dog.")[0], label="unicorn")
+    for method in (oracle.state, oracle.probability, oracle.evidence):
+        with pytest.raises(InputError, match="the vocabulary 'open400' has no label 'unicorn'"):
+            method(7, foreign)
+        with pytest.raises(InputError, match="image id is an empty string"):
+            method("", foreign)
+
+
+def test_sources_may_be_given_in_other_forms() -> None:
+    given: Any = ("open400", {7: ["dog", "tree"]}, graph())
+    oracle = ClaimOracle(*given)
+    assert oracle.signature == ClaimOracle(VOCABULARY, PresenceOracle.of(given[1]), oracle.scenes).signature
+    assert oracle.vocabulary.fingerprint == VOCABULARY.fingerprint
+    assert verdicts("A dog and a cat. Two cars.", oracle, "presence")[:2] == [1, 0]
+    for scenes in (None, "scenes.jsonl", 7, [given[1]]):
+        with pytest.raises(InputError, match="scenes must be Scenes objects, got"):
+            ClaimOracle(VOCABULARY, scenes=scenes)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import pickle
 import random
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -358,6 +361,31 @@ class Tables(CountingEngine[pa.Table]):
 def test_what_an_engine_cannot_score(given: Any, more: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         Tables().score(given, truth=TRUTH, vocabulary=VOCABULARY, **more)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_quiet_connection_to_ray_leaves_no_setting(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, log = SimpleNamespace(enable_progress_bars=True), logging.getLogger("ray.data")
+    data = ModuleType("ray.data")
+    data.Dataset, data.DataContext = object, SimpleNamespace(get_current=lambda: settings)  # type: ignore[attr-defined]
+    ray = ModuleType("ray")
+    ray.data, ray.shutdown = data, lambda: None  # type: ignore[attr-defined]
+
+    def init(*_: object, **__: object) -> None:
+        assert (settings.enable_progress_bars, log.level) == (False, logging.ERROR)
+        if fails:
+            raise ConnectionError("none")
+
+    ray.init = init  # type: ignore[attr-defined]
+    for module in (ray, data, ModuleType("ray.exceptions")):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.delitem(sys.modules, "scapo_eval.distributed.ray", raising=False)
+    level = log.level
+    connected = __import__("scapo_eval.distributed.ray", fromlist=["connected"]).connected
+    with suppress(ScapoError), connected(quiet=True):
+        assert not fails
+    assert (settings.enable_progress_bars, log.level) == (True, level)
+    monkeypatch.delitem(sys.modules, "scapo_eval.distributed.ray")
 
 
 def test_data_of_another_engine_get_no_reward() -> None:

@@ -35,7 +35,13 @@ def test_shown_captions_are_the_worst_or_those_of_an_image() -> None:
     assert [record["counts"]["hallucinated"] for record in worst.records] == sorted(wrong, reverse=True)[:2]
     (record,) = scapo_eval.show(CAPTIONS, image="COCO_val2014_000000000005.jpg", **GIVEN).records
     assert record["image_id"] == "5"
-    assert scapo_eval.show(CAPTIONS, image=10**9, **GIVEN).records == []
+    for wrong, reason in (
+        ({"image": 10**9}, "there is no caption of image 1000000000"),
+        ({"image": None, "worst": -1}, "worst must be a whole number of at least 1, got -1"),
+        ({"worst": "3"}, "worst must be a whole number of at least 1, got '3'"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            scapo_eval.show(CAPTIONS, **wrong, **GIVEN)
     with pytest.raises(InputError):
         scapo_eval.show(CAPTIONS, truth="missing.json")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from scapo_eval import InputError, InputErrors, PresenceOracle, ScapoError, Vocabulary
+from scapo_eval import InputError, InputErrors, PresenceOracle, ScapoError, Vocabulary, score_captions
 from scapo_eval.base.ids import canonical_image_id
 from scapo_eval.truths.oracle import Truth
 
@@ -514,6 +514,49 @@ def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
         PresenceOracle.load(tmp_path)
     with pytest.raises(InputError, match="file not found"):
         PresenceOracle.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "found NoneType"),
+        ({1: ["dog"]}, r"one mapping \(keys: 1\), not records"),
+        (["a.json"], "a list of file names"),
+    ],
+)
+def test_what_is_neither_a_file_nor_records(given: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        PresenceOracle.load(given)
+    if given is not None:  # inline objects
+        with pytest.raises(InputError, match=said):
+            score_captions([{"image_id": 1, "caption": "A dog."}], oracle=given)
+
+
+def test_records_in_memory_are_read_like_lines() -> None:
+    assert PresenceOracle.load([{"image_id": 1, "objects": ["dog"]}]).present(1) == {"dog"}  # type: ignore[arg-type]
+
+
+def test_a_matrix_may_be_a_list() -> None:
+    truth = PresenceOracle.from_matrix([[1]], [7], ["dog"], probabilities=[[0.5]])  # type: ignore[arg-type]
+    assert truth.probabilities == np.array([[0.5]], dtype=np.float32)
+    assert PresenceOracle.from_matrix([[1]], iter([7]), ["dog"]).state(7, "dog") == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"matrix": [[1, 0], [1]]}, "the rows of the matrix have different lengths"),
+        ({"matrix": None}, r"matrix of shape \(\) does not fit 2 images and 2 labels"),
+        ({"probabilities": [[0.5, 0.5], [0.5]]}, "the rows of the probabilities have different lengths"),
+        ({"probabilities": [[0.5, 0.5]]}, "probabilities must be numbers of the matrix's shape"),
+        ({"labels": None}, "labels must be a list, got None"),
+        ({"image_ids": 7}, "image ids must be a list, got 7"),
+    ],
+)
+def test_matrices_that_are_refused(changed: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"matrix": [[1, 0], [1, 1]], "image_ids": [7, 8], "labels": ["dog", "cat"], **changed}
+    with pytest.raises(InputError, match=said):
+        PresenceOracle.from_matrix(**given)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError, PresenceOracle, SubsentenceReward, Vocabulary
 from scapo_eval.base.deprecation import ScapoDeprecationWarning
-from scapo_eval.rewarding.batch import advantages_for_batch, log_metrics, rewards_for_batch
+from scapo_eval.rewarding.batch import (
+    advantages_for_batch,
+    load_reward,
+    log_metrics,
+    metrics_of_sums,
+    rewards_for_batch,
+)
 from scapo_eval.rewarding.tokens import decode_with_offsets
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,6 +88,16 @@ def test_the_log_counts_faulty_rows(tokenizer: Any, reward: SubsentenceReward, b
         "scapo/errors": pytest.approx(1 / 3),
     }
     assert {name: value for name, value in log_metrics(columns).items() if name in expected} == expected
+
+
+def test_metrics_need_sums_and_rewards_need_names() -> None:
+    with pytest.raises(InputError, match="expected the sums of at least one batch, found none"):
+        metrics_of_sums([])
+    for given in ({"vocabulary": ["dog", "cat"]}, {"scenes": {"7": 1}}, {"truth": {7: ["dog"]}}):
+        with pytest.raises(InputError, match=r"truth and vocabulary must be files or names, .*unhashable"):
+            load_reward(**{"truth": "truth.json", **given})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="found NoneType"):
+        load_reward(None)  # type: ignore[arg-type]
 
 
 def test_lists_arrays_tensors_and_masks_agree(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:

@@ -69,6 +69,10 @@ def test_shipped_files_are_complete(name: str) -> None:
     assert stored.get("image_ids_hash") == protocol.images_hash
 
 
+def test_protocols_are_hashable() -> None:
+    assert len({Protocol.load(name) for name in [*shipped_protocols(), "chair-opera"]}) == len(shipped_protocols())
+
+
 def test_image_lists_are_those_of_the_public_files(shared: Path) -> None:
     data = shared / "data"
     for name, path in {
@@ -283,6 +287,8 @@ def test_damaged_files(mine: Path, changed: dict[str, Any], message: str) -> Non
 def test_unknown_names_and_lone_options(mine: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown protocol 'chair' \(known: amber-generative, "):
         Protocol.load("chair")
+    with pytest.raises(InputError, match="expected the name or the file of a protocol, found NoneType"):
+        Protocol.load(None)  # type: ignore[arg-type]
     path = lines(tmp_path / "c.jsonl", captions(1))
     said = run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
     assert "--off-protocol and --beside require" in said

@@ -177,6 +177,12 @@ def test_values_and_metrics_agree() -> None:
     assert (run.redrawn(Resampling(0)).metrics["chair_i"].low, run.redrawn(Resampling(0)).values) == (None, run.values)
 
 
+@pytest.mark.parametrize(("given", "found"), [(None, "NoneType"), (["a.json"], "list"), (b"a.json", "bytes")])
+def test_results_are_read_from_paths(given: Any, found: str) -> None:
+    with pytest.raises(InputError, match=f"expected a path, found {found}"):
+        load_results(given)
+
+
 def test_runs_and_results_are_shown_in_one_line() -> None:
     runs = [a_run(f"{k}" * 60) for k in range(6)]
     results = compare(runs, resampling=Resampling(0))

@@ -463,6 +463,9 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         reward([7, 7], ["A cat."])
     with pytest.raises(InputError, match="found a single string"):
         reward([7], "A cat.")
+    for given, found in ((None, "NoneType"), (7, "int")):
+        with pytest.raises(InputError, match=f"expected a list of image ids and a list of responses, found {found}"):
+            reward.batch(given, ["A cat."])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -475,6 +478,7 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         ({"lam_g": "square"}, "lam_g must be one of min1, linear, sqrt, log1p or a function, got 'square'"),
         ({"rule": "word"}, "rule must be one of"),
         ({"claims": "some"}, "claims must be one of all, asserted, certain, visual, got 'some'"),
+        ({"template_discount": True}, "template_discount must be between 0 and 1, got True"),
         ({"beta": 0, "level": "cap"}, "beta must be a number > 0, got 0"),
         ({"beta": 2.0}, "beta requires level 'cap', got level 'subsentence'"),
         ({"level": "token"}, "level must be one of subsentence, hal, cap, got 'token'"),
@@ -500,6 +504,9 @@ def test_functions_with_wrong_results_are_named(vocabulary: Vocabulary, oracle: 
     text = RewardConfig(piece_reward=lambda result, part: "1")  # type: ignore[arg-type, return-value]
     with pytest.raises(InputError, match="piece_reward must return a finite number, got '1'"):
         SubsentenceReward(vocabulary, oracle, text)([7], ["A dog."])
+    large = RewardConfig(response_reward=lambda result: 10**400)
+    with pytest.raises(InputError, match="response_reward must return a finite number, got 1000"):
+        SubsentenceReward(vocabulary, oracle, large)([7], ["A dog."])
 
 
 def test_iterators_are_read_once(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
@@ -517,8 +524,9 @@ def test_bad_scalings_are_refused(vocabulary: Vocabulary, oracle: PresenceOracle
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_h=lambda n: [0, 1, 0.5, 1, 1, 1][n]))
     with pytest.raises(InputError, match="lam_g must be finite"):
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: float("inf") if n > 2 else n))
-    with pytest.raises(InputError, match="lam_g must be a function of a count"):
-        SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: n / 0))
+    for faulty in (lambda n: n / 0, lambda n: [0, 1][n]):
+        with pytest.raises(InputError, match="lam_g must be a function of a count"):
+            SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=faulty))
     with pytest.raises(InputError, match="ablation must be one of additive, full_repeat, no_reg, got 'none'"):
         RewardConfig.ablation("none")  # type: ignore[arg-type]
 

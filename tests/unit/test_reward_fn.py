@@ -88,6 +88,17 @@ def test_only_messages_of_the_model_are_scored() -> None:
     assert score(completions=alone, image_id=ids)[2] == 2.0
 
 
+@pytest.mark.parametrize(
+    "completion",
+    [["A dog."], [None], [{"content": 5}], [{"content": [None]}], [{"content": [{"text": 5}]}]],
+    ids=repr,
+)
+def test_lists_other_than_messages_are_faulty_rows(completion: Any, caplog: pytest.LogCaptureFixture) -> None:
+    score = reward_fn("coco80", TRUTH)
+    assert score(completions=["A dog.", completion], image_id=["1", "1"]) == [1.0, None]
+    assert "responses[1]: must be a string, got [" in caplog.text
+
+
 def test_what_is_missing_is_named(tmp_path: Any) -> None:
     score = reward_fn("coco80", TRUTH)
     for given, message in (
@@ -97,6 +108,8 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         ({}, "expected completions and image_id"),
         ({"completions": ["A dog."], "image_id": 7}, "image_id: expected a list with one value per response, not int"),
         ({"completions": "A dog.", "image_id": [7]}, "completions: expected a list with one value per response, not"),
+        ({"completions": ["A dog."], "infos": [{}], "answers": ["1", "2"]}, "1 infos for 2 answers"),
+        ({"doc": SimpleNamespace(specific="1"), "model_response": "A dog."}, "missing key 'image_id'"),
     ):
         with pytest.raises(InputError, match=message):
             score(**given)
@@ -104,6 +117,9 @@ def test_what_is_missing_is_named(tmp_path: Any) -> None:
         reward_fn("coco80", TRUTH, claim="visual")
     with pytest.raises(InputError, match="either config or its settings"):
         reward_fn("coco80", TRUTH, RewardConfig(), r_g=2)
+    for config in ({}, 0):
+        with pytest.raises(InputError, match="config must be a RewardConfig, got"):
+            reward_fn("coco80", TRUTH, config)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="config must be a RewardConfig, got"):
         SubsentenceReward("coco80", TRUTH, {"claims": "visual"})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="coco81"):

@@ -556,6 +556,9 @@ def test_the_environment_names_the_reward(world: dict[str, str], monkeypatch: py
         monkeypatch.setenv("SCAPO_REWARD", text)
         with pytest.raises(InputError, match="SCAPO_REWARD must be a JSON object of settings of the reward"):
             loop.reward_from_environment()
+    monkeypatch.setenv("SCAPO_REWARD", '{"kinds": {"count": 1}}')
+    with pytest.raises(InputError, match="settings strings, numbers or lists of them"):
+        loop.reward_from_environment()
     monkeypatch.delenv("SCAPO_TRUTH")
     with pytest.raises(InputError, match="set the environment variable SCAPO_TRUTH to the truth file"):
         loop.reward_from_environment()

@@ -413,6 +413,15 @@ def test_objects(text: str, expected: list[str]) -> None:
     assert pieces(text, "object", MATCHER.find(text)) == expected
 
 
+@pytest.mark.parametrize("spans", [[(9, 12), (2, 5)], [(2, 5), (50, 55)], [(2, 5), (4, 7)], [(2, 2)], [(-2, 1)]])
+def test_mentions_of_another_text_are_refused(spans: list[tuple[int, int]]) -> None:
+    mentions = [Mention(start, end, "dog", "dog") for start, end in spans]
+    with pytest.raises(InputError, match="the mentions must be inside the text, in its order"):
+        split_subsentences("a dog, a cat, there", "object", mentions)
+    with pytest.raises(InputError, match="mentions must be Mention objects, got"):
+        split_subsentences("a dog, a cat, there", "object", spans)  # type: ignore[arg-type]
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"unknown segmentation rule 'word'; known: subsentence, sentence"):
         split_subsentences("a", "word")  # type: ignore[arg-type]

@@ -345,8 +345,23 @@ def test_frame_faults_name_the_row() -> None:
         PresenceOracle.from_frame({"image_id": [9], "label": [3]}, source="mine")
     with pytest.raises(InputError, match="missing column 'label'"):
         PresenceOracle.from_frame(pd.DataFrame({"image_id": [9], "caption": ["dog"]}))
-    with pytest.raises(InputError, match="different lengths"):
-        PresenceOracle.from_frame({"image_id": [9, 10], "label": ["dog"]})
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"image_id": [9, 10], "label": ["dog"]}, "different lengths"),
+        ({"image_id": [9, 10], "objects": [["dog"]]}, "different lengths"),
+        ({"image_id": 9, "label": ["dog"]}, "column 'image_id' must be a list of values, not 9"),
+        ({"image_id": [9], "label": "dog"}, "column 'label' must be a list of values, not 'dog'"),
+        ({}, "missing column 'image_id'"),
+        (None, "expected a data frame or a mapping of lists, found NoneType"),
+        (["image_id"], "expected a data frame or a mapping of lists, found list"),
+    ],
+)
+def test_what_is_no_frame(table: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        PresenceOracle.from_frame(table)
 
 
 # ---- what all of them share ----
