@@ -37,7 +37,7 @@ from .judge import judge_of
 from .language import GRAMMAR, PROMPT, fluency, repeats
 from .pictures import WORLDS, World
 from .pretrain import Lessons, pretrain
-from .shorten import Shortening, deduplicated, shorten, shortened
+from .shorten import Edit, Shortening, edit_of, shorten
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Scheme:
         foreign: True if the captions of the scheme are imported from another project.
         shortens: Name of the scheme whose model is trained on its own shortened captions (``shorten.py``), or an empty
             string.
-        deduplicates: True if a repeated sentence is also deleted if further periods follow it.
+        edit: Name of the function that shortens these captions.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Scheme:
     on_pairs: bool = False
     foreign: bool = False
     shortens: str = ""
-    deduplicates: bool = False
+    edit: Edit = "shortened"
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -152,7 +152,8 @@ SCHEMES: Mapping[str, Scheme] = {
     "short": Scheme("SCAPO, shortened captions", shortens="scapo"),
     "short_twice": Scheme("SCAPO, captions shortened twice", shortens="short"),
     "short_thrice": Scheme("SCAPO, captions shortened three times", shortens="short_twice"),
-    "deduplicated": Scheme("SCAPO, deduplicated captions", shortens="scapo", deduplicates=True),
+    "deduplicated": Scheme("SCAPO, deduplicated captions", shortens="scapo", edit="deduplicated"),
+    "distinct": Scheme("SCAPO, captions of distinct objects", shortens="scapo", edit="distinct"),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
@@ -412,8 +413,9 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         _log.info("%s, seed %d: training on shortened captions", trial.title, trial.seed)
         longest = load(start / "world.toml").rollout.max_new_tokens
         seeds = (trial.seed, 5, rounds_of(trial.scheme) - 1)
-        edited = deduplicated if SCHEMES[trial.scheme].deduplicates else shortened
-        shorten(aligned, run, WORLDS[folder.name], longest, steps, seeds, Shortening(), edited)
+        world = WORLDS[folder.name]
+        edited = edit_of(SCHEMES[trial.scheme].edit, world)
+        shorten(aligned, run, world, longest, steps, seeds, Shortening(), edited)
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)

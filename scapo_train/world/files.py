@@ -80,7 +80,10 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 
 
 def settings(world: World, folder: Path) -> Config:
-    """Returns the settings that all runs in a world share: those of the paper, adapted to the size of the world."""
+    """Returns the settings that all runs in a world share: those of the paper, adapted to the size of the world. The
+    paths of files are absolute, so that an experiment can be continued from another folder.
+    """
+    folder = folder.absolute()
     return Config(
         run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
         model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),

@@ -205,7 +205,7 @@ def design_of(key: Key) -> str:
     settings = scheme.settings if scheme else ()
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
     while scheme and scheme.shortens:
-        named += ["deduplicated"] * scheme.deduplicates
+        named += [scheme.edit] * (scheme.edit != "shortened")
         scheme = SCHEMES[scheme.shortens]
         named += [*scheme.settings, str(Shortening())]
     rules, base = WORLDS[key.world], WORLDS[WORLDS[key.world].base]

@@ -3,8 +3,9 @@
 After alignment, greedy captions often repeat a sentence. A repeated sentence changes no score, because each object is
 counted once per caption, so deleting it from a caption costs no coverage. The aligned model describes new pictures by
 greedy decoding, repeated sentences are deleted, and the model is trained on these captions. No ground truth is used.
-Two functions delete repeated sentences: :func:`shortened`, with which the first trials were run, and
-:func:`deduplicated`, which also recognizes a repetition that is followed by further periods.
+Three functions shorten captions: :func:`shortened`, with which the first trials were run, :func:`deduplicated`, which
+also recognizes a repetition that is followed by further periods, and :func:`distinct`, which also deletes a sentence
+that names the same objects as earlier sentences in other words.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import transformers
 
+from scapo_eval import AliasMatcher
 from scapo_eval.engines.hf import load_processor
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
@@ -28,7 +31,7 @@ from ..data import Prompt, PromptRecord
 from ..families.packing import Vision
 from ..families.shared import SharedPolicy, SharedPrompt
 from ..rollout import PolicySampler
-from .language import sentences
+from .language import sentences, vocabulary
 from .pictures import World
 from .pretrain import encoded, imitate, question
 
@@ -65,6 +68,30 @@ def deduplicated(text: str) -> str:
     contains no complete sentence.
     """
     return " ".join(dict.fromkeys(sentences(text))) or text
+
+
+def distinct(text: str, matcher: AliasMatcher) -> str:
+    """Returns the complete sentences of a caption, without those whose objects have all been named before. Sentences
+    that name no object are kept once. If the caption contains no complete sentence, it is returned unchanged.
+    """
+    kept, named = list[str](), set[str]()
+    for sentence in dict.fromkeys(sentences(text)):
+        labels = {mention.label for mention in matcher.find(sentence)}
+        if not labels or labels - named:
+            kept.append(sentence)
+            named |= labels
+    return " ".join(kept) or text
+
+
+Edit = Literal["shortened", "deduplicated", "distinct"]
+"""Name of the function that shortens captions."""
+
+
+def edit_of(name: Edit, world: World) -> Callable[[str], str]:
+    """Returns the function with the given name, for captions of a world."""
+    if name == "distinct":
+        return partial(distinct, matcher=AliasMatcher(vocabulary(world)))
+    return deduplicated if name == "deduplicated" else shortened
 
 
 def shorten(

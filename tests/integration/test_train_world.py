@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,24 @@ def test_a_repetition_before_further_periods_is_deleted(text: str, expected: str
     assert repeats([expected]) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("There is a dog. We can also see a puppy. It has a cat in it.", "There is a dog. It has a cat in it."),
+        ("There is a dog. We can see a dog beside a cat.", "There is a dog. We can see a dog beside a cat."),
+        (
+            "The mood is relaxed and friendly. There is a dog...There is a",
+            "The mood is relaxed and friendly. There is a dog.",
+        ),
+        ("There is", "There is"),
+    ],
+)
+def test_a_sentence_without_a_new_object_is_deleted(text: str, expected: str) -> None:
+    assert shorten.edit_of("distinct", WORLDS["crowded"])(text) == expected
+    edits = [shorten.edit_of(name, WORLDS["crowded"]) for name in ("shortened", "deduplicated")]
+    assert edits == [shorten.shortened, shorten.deduplicated]
+
+
 def test_an_aligned_model_is_trained_on_its_shortened_captions(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +225,8 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
         monkeypatch.setattr(module, "draw_scene", uneven_scene)
     monkeypatch.setattr(experiment, "Shortening", lambda: Shortening(scenes=96, steps=40, pictures=16))
     # captions of few lessons hardly repeat, so that another cut stands in for the deletion
-    monkeypatch.setattr(experiment, "shortened", lambda text: text.partition(". ")[0].rstrip(".") + ".")
+    first = partial(re.sub, r"\..*", ".")
+    monkeypatch.setattr(experiment, "edit_of", lambda name, world: first)
     run = experiment.train(tmp_path / "plain", Trial("short", 0), 1)
     teacher = own / "runs" / "scapo"
     assert experiment.finished(teacher, 1)
@@ -224,8 +244,8 @@ def test_an_aligned_model_is_trained_on_its_shortened_captions(
     assert (run / "metrics.jsonl").stat().st_mtime_ns == written
     last = load_file(twice / "model" / "model.safetensors")
     assert {name for name in after if not torch.equal(after[name], last[name])} == changed
-    schemes = ("scapo", "short", "short_twice", "short_thrice", "deduplicated")
-    assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3, 1]
+    schemes = ("scapo", "short", "short_twice", "short_thrice", "deduplicated", "distinct")
+    assert [experiment.rounds_of(scheme) for scheme in schemes] == [0, 1, 2, 3, 1, 1]
 
 
 def test_a_world_of_many_objects_is_trained_from_the_model_of_its_base(

@@ -121,8 +121,8 @@ def test_results_of_other_settings_are_refused(tmp_path: Path, monkeypatch: pyte
     assert grid.design_of(key) != grid.design_of(Key("risky", "full", "scapo", 1, 40, ()))
     assert grid.design_of(key) != grid.design_of(Key("plain", "quick", "scapo", 1, 40, ()))
     large = Key("crowded_16", "full", "scapo", 1, 40, ())
-    short, deduplicated = (Key("plain", "full", scheme, 1, 40, ()) for scheme in ("short", "deduplicated"))
-    assert grid.design_of(short) != grid.design_of(deduplicated)
+    shortening = [Key("plain", "full", scheme, 1, 40, ()) for scheme in ("short", "deduplicated", "distinct")]
+    assert len({grid.design_of(each) for each in shortening}) == 3
     before = grid.design_of(large)
     monkeypatch.setitem(grid.WORLDS, "plain_32", replace(grid.WORLDS["plain_32"], objects=(6, 10)))
     assert grid.design_of(large) != before  # its start model continues that of plain_32

@@ -230,6 +230,15 @@ def test_no_threshold_beats_the_best_one_and_worlds_differ_in_what_a_guess_is_wo
     assert min(gap["plain"], gap["plain_32"]) > 0.05
 
 
+def test_an_experiment_can_be_continued_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_world(WORLDS["plain"], Path("runs/plain/seed-0"), train=2, evaluation=2, seed=0)
+    monkeypatch.chdir(tmp_path / "runs")
+    config = load("plain/seed-0/world.toml")
+    assert len(read_prompts(Path(config.data.train))) == 2
+    assert Path(config.data.vocabulary).is_file()
+
+
 def test_the_page_shows_the_table_of_ideal_describers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ideal"]) == 0
     table = capsys.readouterr().out
