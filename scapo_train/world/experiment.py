@@ -63,6 +63,7 @@ class Scheme:
         shortens: Name of the scheme whose model is trained on its own shortened captions (``shorten.py``), or an empty
             string.
         edit: Name of the function that shortens these captions.
+        end_weight: Weight of the end token in the training on these captions.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Scheme:
     foreign: bool = False
     shortens: str = ""
     edit: Edit = "shortened"
+    end_weight: float = 1.0
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -153,7 +155,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "short_twice": Scheme("SCAPO, captions shortened twice", shortens="short"),
     "short_thrice": Scheme("SCAPO, captions shortened three times", shortens="short_twice"),
     "deduplicated": Scheme("SCAPO, deduplicated captions", shortens="scapo", edit="deduplicated"),
-    "distinct": Scheme("SCAPO, captions of distinct objects", shortens="scapo", edit="distinct"),
+    "distinct": Scheme("SCAPO, captions of distinct objects", shortens="scapo", edit="distinct", end_weight=0.3),
 }
 """Schemes by name, with the chart's schemes first. In settings, ``{world}`` is the folder of the world's files."""
 
@@ -413,9 +415,9 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         _log.info("%s, seed %d: training on shortened captions", trial.title, trial.seed)
         longest = load(start / "world.toml").rollout.max_new_tokens
         seeds = (trial.seed, 5, rounds_of(trial.scheme) - 1)
-        world = WORLDS[folder.name]
-        edited = edit_of(SCHEMES[trial.scheme].edit, world)
-        shorten(aligned, run, world, longest, steps, seeds, Shortening(), edited)
+        world, scheme = WORLDS[folder.name], SCHEMES[trial.scheme]
+        edited = edit_of(scheme.edit, world)
+        shorten(aligned, run, world, longest, steps, seeds, Shortening(), edited, scheme.end_weight)
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     own = (*SCHEMES[trial.scheme].settings, *trial.settings)

@@ -206,6 +206,7 @@ def design_of(key: Key) -> str:
     named = [setting.rpartition("/")[2] for setting in settings]  # a file's folder is the machine's own
     while scheme and scheme.shortens:
         named += [scheme.edit] * (scheme.edit != "shortened")
+        named += [f"end_weight={scheme.end_weight}"] * (scheme.end_weight != 1)
         scheme = SCHEMES[scheme.shortens]
         named += [*scheme.settings, str(Shortening())]
     rules, base = WORLDS[key.world], WORLDS[WORLDS[key.world].base]

@@ -190,6 +190,7 @@ def imitate(
     pictures: int,
     lr: float,
     random: np.random.Generator,
+    end_weight: float = 1.0,
 ) -> None:
     """Trains the language model on captions.
 
@@ -202,6 +203,8 @@ def imitate(
         pictures: Number of random pictures per step.
         lr: Peak learning rate.
         random: Random number generator.
+        end_weight: Weight of the end token in the loss. With a lower weight than that of other tokens, the model ends a
+            caption only if the end is more probable.
     """
     prompt, positions, following = question(policy, processor, len(visions[0].embeds))
     words = processor.tokenizer
@@ -212,7 +215,10 @@ def imitate(
         for k in random.integers(len(visions), size=pictures).tolist():
             answers = [[*ids, words.eos_token_id] for ids in words(texts_of(k)).input_ids]
             rows.append(PackedRow(prompt, positions, following, visions[k], answers))
-        loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
+        logprob = policy(batch_of(rows, torch.device("cpu"))).logprob
+        ends = np.cumsum([len(answer) for row in rows for answer in row.responses]) - 1
+        weights = torch.ones_like(logprob).index_fill(0, torch.from_numpy(ends), end_weight)
+        loss = -(weights * logprob).sum() / weights.sum()
         update(loss)
         if step % 50 == 0 or step == steps:
             _log.info("speaking %d/%d: loss %.3f", step, steps, loss.item())

@@ -103,6 +103,7 @@ def shorten(
     seeds: Sequence[int],
     length: Shortening,
     edited: Callable[[str], str],
+    end_weight: float = 1.0,
 ) -> None:
     """Trains a copy of a model, and writes it to the folder ``model`` of a run.
 
@@ -116,6 +117,7 @@ def shorten(
         seeds: Seeds of the new pictures and of the training.
         length: Length of the training.
         edited: Function that deletes the repeated sentences of a caption.
+        end_weight: Weight of the end token in the loss.
     """
     random = np.random.default_rng(seeds)
     model = aligned / "model"
@@ -125,7 +127,8 @@ def shorten(
     vlm.model.visual.requires_grad_(False)
     visions = [vision for _, vision in encoded(policy, processor, world, length.scenes, random)]
     texts = [edited(text) for text in _described(policy, processor, visions, longest)]
-    imitate(policy, processor, visions, lambda k: [texts[k]], length.steps, length.pictures, length.lr, random)
+    sizes = length.steps, length.pictures, length.lr
+    imitate(policy, processor, visions, lambda k: [texts[k]], *sizes, random, end_weight)
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(model, run / "model", ignore=shutil.ignore_patterns("captions_*"))
     vlm.save_pretrained(run / "model")

@@ -198,8 +198,8 @@ def test_a_repetition_before_further_periods_is_deleted(text: str, expected: str
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("There is a dog. We can also see a puppy. It has a cat in it.", "There is a dog. It has a cat in it."),
-        ("There is a dog. We can see a dog beside a cat.", "There is a dog. We can see a dog beside a cat."),
+        ("There is a dog. We can also see a puppy. It has a boat in it.", "There is a dog. It has a boat in it."),
+        ("There is a dog. We can see a dog beside a boat.", "There is a dog. We can see a dog beside a boat."),
         (
             "The mood is relaxed and friendly. There is a dog...There is a",
             "The mood is relaxed and friendly. There is a dog.",

@@ -6,6 +6,8 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from scapo_eval import PresenceOracle, SubsentenceReward
 from scapo_eval.base.errors import InputError
 from scapo_train.config import Config, Run, to_toml
 from scapo_train.credit import CustomScheme, Sampled
-from scapo_train.world import credits, experiment, report
+from scapo_train.world import credits, experiment, pretrain, report
 from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import KERNELS, SCHEMES, Measured, Rates, Trial
 from scapo_train.world.language import repeats, vocabulary
@@ -302,3 +304,33 @@ def test_a_wrong_argument_is_said_before_anything_is_drawn(
 
 def test_captions_that_repeat_a_sentence_are_counted() -> None:
     assert repeats(["It has a dog. It has a dog.", "It has a dog. It has a car.", "", "It has a"]) == 0.25
+
+
+def test_the_end_of_a_caption_has_its_own_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    logprob = torch.tensor([-1.0, -2.0, -3.0, -5.0, -7.0], requires_grad=True)
+    losses: list[torch.Tensor] = []
+
+    class Policy:
+        def __call__(self, rows: object) -> SimpleNamespace:
+            return SimpleNamespace(logprob=logprob)
+
+        def parameters(self) -> list[torch.Tensor]:
+            return [logprob]
+
+        def train(self) -> None: ...
+
+        def eval(self) -> None: ...
+
+    def tokenizer(texts: object) -> SimpleNamespace:
+        return SimpleNamespace(input_ids=[[1, 2], [3]])
+
+    tokenizer.eos_token_id = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(pretrain, "question", lambda *_: (None, None, 0))
+    monkeypatch.setattr(pretrain, "batch_of", lambda rows, _: rows)
+    monkeypatch.setattr(pretrain, "_updates", lambda *_: [(1, losses.append)])
+    for weight in ([], [0.5]):
+        arguments: list[Any] = [Policy(), SimpleNamespace(tokenizer=tokenizer), [SimpleNamespace(embeds=[0])]]
+        pretrain.imitate(*arguments, lambda k: ["a b", "c"], 1, 1, 0.1, np.random.default_rng(0), *weight)
+    assert [loss.item() for loss in losses] == pytest.approx([18 / 5, 13 / 4])
