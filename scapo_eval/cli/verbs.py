@@ -157,7 +157,7 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
         *(option.flags or ("--" + name.replace("_", "-"),)),
         name,
         required=required,
-        is_flag=default is False,
+        is_flag=True if default is False else None,  # False would make the value of the option optional
         multiple=option.repeated,
         metavar=option.metavar,
         shell_complete=complete_kinds if option.metavar == "KIND,..." else None,

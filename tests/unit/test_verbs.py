@@ -175,3 +175,12 @@ def test_options_of_every_kind() -> None:
     shown = CliRunner().invoke(verb, ["--help"]).output
     for text in ("-w, --word TEXT", "[default: 3; x>=1]", "[default: 0.5]", "[default: all]", "FILES..."):
         assert text in shown, shown
+
+
+@pytest.mark.parametrize("record", [record for record in benchmarks() if record.score], ids=lambda record: record.name)
+def test_an_option_without_its_value_is_refused(record: Benchmark) -> None:
+    command = command_of(record)
+    for option in command.params:
+        if option.param_type_name == "option" and not option.is_flag and not option.count:  # type: ignore[attr-defined]
+            said = CliRunner().invoke(command, ["x.jsonl", option.opts[-1]])
+            assert (said.exit_code, "requires an argument" in said.output) == (2, True), (option.opts, said.output)
