@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import shlex
 import signal
@@ -120,3 +121,15 @@ def peak_of() -> Callable[[Callable[[], object]], float]:
         return float(peak)
 
     return measure
+
+
+@pytest.fixture
+def quiet_loggers() -> Iterator[None]:
+    """Gives a test unchanged loggers, and restores them, because a run changes those of the project."""
+    loggers = [logging.getLogger(name) for name in ("scapo_train", "scapo_eval")]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:  # caplog would record a message twice if propagation were turned on later
+        logger.handlers[:], logger.propagate = [], True
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate, logger.level = handlers, propagate, level

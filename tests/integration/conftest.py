@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import os
 import shutil
 import signal
@@ -178,18 +177,6 @@ def exact_norms() -> Iterator[Callable[[Any], None]]:
     spec.loader.exec_module(exact)
     with pytest.MonkeyPatch.context() as patch:
         yield lambda model: exact.exact_norms(model, patch.setattr)
-
-
-@pytest.fixture
-def quiet_loggers() -> Iterator[None]:
-    """Gives a test unchanged loggers, and restores them, because a run changes those of the project."""
-    loggers = [logging.getLogger(name) for name in ("scapo_train", "scapo_eval")]
-    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:  # caplog would record a message twice if propagation were turned on later
-        logger.handlers[:], logger.propagate = [], True
-    yield
-    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate, logger.level = handlers, propagate, level
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -37,10 +35,10 @@ FINE = {
         ("mismatch", {"mismatch": 0.06}, "mismatch is 0.060, rollout.mismatch_alarm = 0.05"),
     ],
 )
+@pytest.mark.usefixtures("quiet_loggers")
 def test_an_alarm_is_said_once_and_kept_in_every_step(
     caplog: pytest.LogCaptureFixture, name: str, change: dict[str, float], said: str
 ) -> None:
-    logging.getLogger("scapo_train").propagate = True
     watch = AlarmWatch(from_table({}))
     assert not any(watch.check(1, FINE).values())
     for step in (2, 3):
