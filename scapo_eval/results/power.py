@@ -24,7 +24,7 @@ from .results import Results, Run, load_results
 from .stats import CONFIDENCE, MIN_SHARED_IMAGES, POWER, detectable_difference
 
 MIN_DIFFERENCE = 1e-9
-"""Smallest difference in question: the number of images for a smaller one has no meaning."""
+"""Smallest difference that can be asked about. For smaller ones, the number of images is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)

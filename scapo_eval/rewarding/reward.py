@@ -96,14 +96,15 @@ class RewardConfig:
         rule: Segmentation rule: a name, or a function from a text to the offsets at which pieces begin.
         level: Unit of the reward. ``subsentence`` assigns one reward to each piece. ``hal`` (1 minus the hallucination
             rate) and ``cap`` (the paper's Cap score) give one reward per response. With ``hal``, a response without
-            claims gets the reward 1; this is the shortcut that the paper warns against.
+            claims gets the reward 1; this is the shortcut that the paper warns against. The coefficients and ``rule``
+            have no effect on these two rewards.
         additive: If true, the reward of a piece with hallucinations is its gain minus its penalty. By default, the
             reward of a piece with hallucinations is only its penalty.
         claims: Mentions to count: ``all`` of them (as in the paper), or only those that a reading keeps. A reading may
             omit negated or hedged mentions, for example (:mod:`scapo_eval.matching.uses`), and its uses may come from a
             judge (:class:`~scapo_eval.matching.judged_uses.JudgedUses`).
-        piece_reward: Custom function that replaces Eq. 1. ``piece_reward`` is called once per piece, with the result of
-            the response and the piece as arguments.
+        piece_reward: Custom function that replaces Eq. 1. ``piece_reward`` is called once per piece (with
+            ``answer_only``, once per piece of the answer), with the result of the response and the piece as arguments.
         response_reward: Custom function whose return value is added to the reward of every piece, and thus to the
             reward of every token with text. ``response_reward`` is called once per response, with the result as its
             argument.

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Union
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import FaultList, InputError, short_repr
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id, file_name_of, positions_by_file_name
 from ..base.reprs import one_line
 from ..base.types import State
-from ..files.records import Given, Readable, readable
+from ..files.records import Given, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
 from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts, with_probabilities, written_world
@@ -57,7 +57,7 @@ class PresenceOracle(TruthColumns):
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
-    def load(cls, path: Readable) -> PresenceOracle:
+    def load(cls, path: Given) -> PresenceOracle:
         """Reads a ground truth file. The format of the file is recognized by its content.
 
         The following formats are supported:
@@ -135,13 +135,13 @@ class PresenceOracle(TruthColumns):
     @classmethod
     def from_matrix(
         cls,
-        matrix: NDArray[Any],
-        image_ids: Sequence[Any],
-        labels: Sequence[str],
+        matrix: ArrayLike,
+        image_ids: Iterable[Any],
+        labels: Iterable[str],
         *,
         vocabulary_fingerprint: str = "",
         source: str = "matrix",
-        probabilities: NDArray[Any] | None = None,
+        probabilities: ArrayLike | None = None,
     ) -> PresenceOracle:
         """Returns an oracle for a matrix that defines every cell.
 

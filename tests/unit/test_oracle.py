@@ -533,13 +533,13 @@ def test_what_is_neither_a_file_nor_records(given: Any, said: str) -> None:
 
 
 def test_records_in_memory_are_read_like_lines() -> None:
-    assert PresenceOracle.load([{"image_id": 1, "objects": ["dog"]}]).present(1) == {"dog"}  # type: ignore[arg-type]
+    assert PresenceOracle.load([{"image_id": 1, "objects": ["dog"]}]).present(1) == {"dog"}
 
 
 def test_a_matrix_may_be_a_list() -> None:
-    truth = PresenceOracle.from_matrix([[1]], [7], ["dog"], probabilities=[[0.5]])  # type: ignore[arg-type]
+    truth = PresenceOracle.from_matrix([[1]], [7], ["dog"], probabilities=[[0.5]])
     assert truth.probabilities == np.array([[0.5]], dtype=np.float32)
-    assert PresenceOracle.from_matrix([[1]], iter([7]), ["dog"]).state(7, "dog") == 1  # type: ignore[arg-type]
+    assert PresenceOracle.from_matrix([[1]], iter([7]), ["dog"]).state(7, "dog") == 1
 
 
 @pytest.mark.parametrize(
